@@ -16,7 +16,10 @@ from schedq.errors import (
     JobGone,
     NotAcknowledged,
     QueueFull,
+    RecordFull,
     SchedqError,
+    StepChanged,
+    StepFailed,
     StoreUnavailable,
     UsageError,
 )
@@ -63,6 +66,7 @@ if typing.TYPE_CHECKING:
     from schedq.transitions.heartbeat import WorkerRecord
     from schedq.worker.stuck import StuckSlot
     from schedq.worker.worker import Worker
+    from schedq.workflows.context import WorkflowContext
 
 __version__ = "0.1.0"
 
@@ -119,6 +123,7 @@ __all__ = [
     "QueueHealth",
     "Rate",
     "RateLimited",
+    "RecordFull",
     "Registration",
     "RemoteError",
     "Retry",
@@ -131,6 +136,8 @@ __all__ = [
     "Snooze",
     "Spread",
     "Stats",
+    "StepChanged",
+    "StepFailed",
     "Steps",
     "StoreUnavailable",
     "StuckSlot",
@@ -145,6 +152,7 @@ __all__ = [
     "Why",
     "Worker",
     "WorkerRecord",
+    "WorkflowContext",
     "__version__",
     "current_job",
     "inherit_headers",
@@ -193,6 +201,7 @@ _NAMES_OF_MODULES = {
     "schedq.transitions.heartbeat": ["WorkerRecord"],
     "schedq.worker.stuck": ["StuckSlot"],
     "schedq.worker.worker": ["Worker"],
+    "schedq.workflows.context": ["WorkflowContext"],
 }
 """Modules imported only when one of their names is first used, because most programs need few of them."""
 _IMPORTED_WHEN_USED = {name: module for module, names in _NAMES_OF_MODULES.items() for name in names}

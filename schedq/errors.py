@@ -3,12 +3,14 @@
     SchedqError
     ├── UsageError (also a ValueError)   fix the call or the configuration
     │   ├── ArgumentsError (a TypeError)  the arguments do not match the task's function
-    │   └── ClosedError                  the queue was closed
-    ├── RecordFull                       a workflow's run keeps too much: store less, or start over
+    │   ├── ClosedError                  the queue was closed
+    │   └── StepChanged                  the code of a workflow does not fit the record of a run
     ├── Conflict                         decide: what is stored contradicts what was asked
     ├── StoreUnavailable                 try later: Redis did not reply, or refused
     │   ├── QueueFull                    memory, or `max_pending`; nothing of the refused job is left behind
     │   └── NotAcknowledged              stored on the primary, but not confirmed by replicas or disk
+    ├── StepFailed                       a step of a workflow has failed for good
+    ├── RecordFull                       a run of a workflow has recorded as much as it may
     ├── JobFailed                        the awaited job failed permanently
     ├── JobCancelled                     the awaited job was cancelled
     └── JobGone                          the awaited job was trimmed, purged, or never existed
@@ -88,6 +90,30 @@ class NotAcknowledged(StoreUnavailable):
     def __init__(self, message: str, stored: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.stored: tuple[str, ...] = tuple(stored)
+
+
+class StepChanged(UsageError):  # noqa: N818 - a public name of the design
+    """An operation of a workflow is of another kind than in the record of the run: the code was changed.
+
+    The record is kept. Run the job with code that fits, and requeue it if it has failed.
+    """
+
+
+class StepFailed(SchedqError):  # noqa: N818 - a public name of the design
+    """A step of a workflow has failed for good; raised again in each later attempt of the run.
+
+    Attributes:
+        step: the step's name in the record.
+        error: its last error, as stored.
+    """
+
+    def __init__(self, step: str, error: str) -> None:
+        super().__init__(f"step {step}: {error}")
+        self.step = step
+        self.error = error
+
+    def __reduce__(self) -> tuple[type[StepFailed], tuple[str, str]]:
+        return type(self), (self.step, self.error)
 
 
 class JobFailed(SchedqError):  # noqa: N818 - a public name of the design

@@ -13,8 +13,11 @@ from typing import Any, Final, Literal
 from schedq.aliases import name_now
 from schedq.model.records import ClaimedJob
 
-Outcome = Literal["completed", "retry", "failed", "snoozed", "released", "cancelled", "lost"]
-"""How an attempt ends, in the words of a job's history; `lost`: another worker had taken over the job."""
+Outcome = Literal["completed", "retry", "failed", "snoozed", "released", "suspended", "cancelled", "lost"]
+"""How an attempt ends, in the words of a job's history.
+
+`lost`: another worker had taken over the job. `suspended`: a workflow waits, and continues in another attempt.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

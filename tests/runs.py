@@ -1,4 +1,4 @@
-"""The laws of runs: what is recorded of a workflow agrees with itself, and no suspended run stands still."""
+"""The laws of runs: what is recorded of a workflow agrees with itself, and no suspended run is forgotten."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, PENDING
-from schedq.model.runs import STEP, Memo, Run, Wait
+from schedq.model.runs import STEP, Memo, Run, RunWait
 from schedq.model.times import LAST_INSTANT_MS
 
 _INBOX: Final = "inbox:"
@@ -46,7 +46,7 @@ def _memos(fields: Mapping[str, str]) -> dict[str, str]:
 
 def _stands_still(fields: Mapping[str, str]) -> Iterator[str]:
     due = int(fields.get("run_at_ms", 0))
-    for wait in Wait.read(fields.get("waits")):
+    for wait in RunWait.read(fields.get("waits")):
         until = wait.until_ms or LAST_INSTANT_MS
         if due > until:
             yield f"{wait.name} is over at {until}, but the job is due at {due}"

@@ -283,7 +283,7 @@ class State:
             yield from runs.miscounted(job_id, key.holds) if key.kind == "hash" else ()
 
     def _runs(self) -> Iterator[str]:
-        """The memos of a run can be read, no message is lost, and no suspended run stands still."""
+        """The memos of a run can be read, no message is lost, and no suspended run is forgotten."""
         for job_id, key in self.jobs().items():
             yield from runs.broken(job_id, key.holds) if key.kind == "hash" else ()
 

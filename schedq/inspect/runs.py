@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from schedq.model.payload import loaded
 from schedq.model.records import whole
-from schedq.model.runs import RETURNED, STEP, TRIES, UNTIL, Memo, Wait
+from schedq.model.runs import RETURNED, STEP, TRIES, UNTIL, Memo, RunWait
 from schedq.model.times import LAST_INSTANT_MS, span
 
 _OF_RUNS: Final = (STEP, TRIES, UNTIL, "inbox:", "sent:")
@@ -49,14 +49,14 @@ def _number(text: str) -> int:
 
 def waits_in_words(fields: Mapping[str, str], now_ms: int) -> str:
     """What a suspended run waits for, as part of a sentence about the job."""
-    waits = Wait.read(fields.get("waits"))
+    waits = RunWait.read(fields.get("waits"))
     texts = [_in_words(wait, fields, now_ms) for wait in waits[:_MOST_WAITS]]
     if len(waits) > _MOST_WAITS:
         texts.append(f"{len(waits) - _MOST_WAITS} more waits")
     return "; or ".join(texts)
 
 
-def _in_words(wait: Wait, fields: Mapping[str, str], now_ms: int) -> str:
+def _in_words(wait: RunWait, fields: Mapping[str, str], now_ms: int) -> str:
     left = span(max(0, (wait.until_ms or now_ms) - now_ms))
     if wait.kind == "sleep":
         return f"it sleeps for another {left}"
@@ -85,7 +85,7 @@ def waits_facts(fields: Mapping[str, str]) -> list[dict[str, Any]]:
             "since_ms": _since_ms(fields, wait.name) or None,
             "until_ms": None if wait.until_ms in (None, LAST_INSTANT_MS) else wait.until_ms,
         }
-        for wait in Wait.read(fields.get("waits"))
+        for wait in RunWait.read(fields.get("waits"))
     ]
 
 

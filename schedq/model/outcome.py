@@ -10,13 +10,13 @@ from pathlib import Path
 from types import CoroutineType
 from typing import Any, Final, Literal, NamedTuple
 
-from schedq.errors import UsageError
+from schedq.errors import RecordFull, StepFailed, UsageError
 from schedq.model import backoff as plans
 from schedq.model.callables import not_run
 from schedq.model.escaping import harmless_traceback
 from schedq.model.payload import clean_text, encode_result
 from schedq.model.records import ClaimedJob, Settlement
-from schedq.model.runs import Run, Wait
+from schedq.model.runs import Run, RunWait
 from schedq.model.settings import Settings
 from schedq.model.times import LONGEST_MS, Duration, duration_ms
 
@@ -25,7 +25,8 @@ BackoffFunction = Callable[[int, BaseException], float]
 ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 _PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _MACHINERY: Final = tuple(
-    f"{_PACKAGE}{part}" for part in ("worker/", "dependencies/", "queue/middleware.py", "queue/hooks.py")
+    f"{_PACKAGE}{part}"
+    for part in ("worker/", "workflows/", "dependencies/", "queue/middleware.py", "queue/hooks.py", "queue/workflow.py")
 )
 _BRIEF: Final = 500
 _UNKNOWN_MS: Final = 1000
@@ -105,6 +106,10 @@ class RateLimited(Decision):
             raise UsageError(f"scope must be 'key' or 'gate', got {scope!r:.80}")
         self.after_ms = None if after is None else max(_LEAST_LIMITED_MS, duration_ms(after, "after"))
         self.scope = scope
+
+
+_FINAL: Final = (Discard, StepFailed, RecordFull)
+"""Errors after which another attempt would only end in the same way."""
 
 
 class ErrorRules(NamedTuple):
@@ -233,7 +238,7 @@ def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settl
     says_all = isinstance(error, (str, Discard, Retry)) and getattr(error, "__cause__", None) is None
     trace = "" if says_all or isinstance(error, str) else _rendered(error, _as_stored)
     note = clean_text(text, _BRIEF)
-    is_final = isinstance(error, Discard) or job.attempts >= policy.max_attempts
+    is_final = isinstance(error, _FINAL) or job.attempts >= policy.max_attempts
     if is_final or (policy.errors is not None and policy.errors.is_final(error)):
         return Settlement("fail", job.id, job.claim_token, 0, text, note, trace, policy.failed_ttl_ms, job.gate_key)
     if isinstance(error, Retry) and error.after_ms is not None:
@@ -295,14 +300,14 @@ def released(job: ClaimedJob) -> Settlement:
     return Settlement("release", job.id, job.claim_token, gate_key=job.gate_key)
 
 
-def suspended(job: ClaimedJob, waits: Sequence[Wait]) -> Settlement:
+def suspended(job: ClaimedJob, waits: Sequence[RunWait]) -> Settlement:
     """The run waits, so its job goes back until one of the waits is over; without waits it is next in line."""
     text = json.dumps(waits, separators=(",", ":"))
     return Settlement("suspend", job.id, job.claim_token, text=text, note=job.run, gate_key=job.gate_key)
 
 
 def past_deadline(job: ClaimedJob, policy: Policy) -> Settlement | None:
-    """The end of a run whose deadline had passed when it was claimed: it fails. None if it goes on."""
+    """The end of a run whose deadline had passed when it was claimed: it fails. None if it continues."""
     deadline_ms = Run.read(job.run).deadline_ms if job.run else None
     if deadline_ms is None or job.claimed_at_ms < deadline_ms:
         return None

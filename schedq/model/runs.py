@@ -36,7 +36,7 @@ class RunLost(SchedqError):  # noqa: N818 - what the caller has to know, never r
 
 
 class RunStopped(SchedqError):  # noqa: N818 - as RunLost
-    """The job was asked to stop. What was recorded with this answer is stored."""
+    """The job was asked to stop. What the request was to record is stored."""
 
 
 class Memo(NamedTuple):
@@ -70,7 +70,7 @@ class Memo(NamedTuple):
         return made if is_sound else None
 
 
-class Wait(NamedTuple):
+class RunWait(NamedTuple):
     """What one branch of a suspended run waits for.
 
     Attributes:
@@ -88,7 +88,7 @@ class Wait(NamedTuple):
     group: str = ""
 
     @classmethod
-    def read(cls, text: str | None) -> tuple[Wait, ...]:
+    def read(cls, text: str | None) -> tuple[RunWait, ...]:
         """The waits in the field `waits`; damaged ones are left out."""
         found = loaded(text)
         entries = found if isinstance(found, list) else []

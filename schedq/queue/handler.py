@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
@@ -17,6 +17,7 @@ from schedq.model.tasks import task_call
 from schedq.model.times import Duration, checked_timeout, duration_ms
 from schedq.queue.conversion import Converter, may_convert
 from schedq.queue.hooks import Hooks, OnFailure, OnRetry, OnSuccess
+from schedq.queue.workflow import Workflow, context_parameter, run_workflow
 
 if TYPE_CHECKING:
     from schedq.dependencies.providers import Injection
@@ -38,6 +39,7 @@ class HandlerOptions(TypedDict, total=False):
     on_failure: OnFailure | None
     on_retry: OnRetry | None
     isolate: bool | None
+    workflow: Workflow | None
 
 
 class Handler:
@@ -54,6 +56,8 @@ class Handler:
         parameters: those that calls of it give.
         converter: converts them to JSON and back; None if all of them are JSON already.
         max_attempts, backoff, timeout_ms, completed_ttl_ms, failed_ttl_ms, errors, hooks: the task's own, or None.
+        workflow: what makes it a workflow, or None.
+        entry: what an attempt calls: the function, or for a workflow what adds the context to its arguments.
         is_isolated: it runs in a child process; None leaves that to the worker.
         is_bare: it has neither dependencies nor hooks, and is not isolated.
     """
@@ -65,6 +69,7 @@ class Handler:
         "backoff",
         "completed_ttl_ms",
         "converter",
+        "entry",
         "errors",
         "failed_ttl_ms",
         "function",
@@ -77,6 +82,7 @@ class Handler:
         "name",
         "parameters",
         "timeout_ms",
+        "workflow",
     )
 
     def __init__(
@@ -96,12 +102,15 @@ class Handler:
         on_failure: OnFailure | None = None,
         on_retry: OnRetry | None = None,
         isolate: bool | None = None,
+        workflow: Workflow | None = None,
     ) -> None:
-        self.name, self.function = name, function
+        self.name, self.function, self.workflow, self.entry = name, function, workflow, function
         self.is_async = _is_async(function)
         self.is_isolated = _checked_isolation(name, function, isolate, is_async=self.is_async)
         self.injection = _injection_of(function)
-        filled_in = () if self.injection is None else self.injection.names
+        filled_in: Collection[str] = () if self.injection is None else self.injection.names
+        if workflow is not None:
+            filled_in, self.entry = {context_parameter(function), *filled_in}, partial(run_workflow, function)
         self.parameters = Parameters(name, function, left_out=filled_in)
         self._least, self._most = self.parameters.least, self.parameters.most
         self.converter = Converter(name, function, filled_in) if converts and may_convert(function) else None
@@ -136,6 +145,15 @@ class Handler:
         if self.converter is not None and (conversion := self.converter.conversion) is not None:
             args, kwargs = conversion.encode_arguments(args, kwargs)
         return task_call(self.name, args, kwargs)
+
+    def encoded(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The arguments of a call in JSON types.
+
+        Raises:
+            ArgumentsError: the function can't be called with them.
+        """
+        payload = self.payload(args, kwargs)
+        return payload.get("args", ()), payload.get("kwargs", {})
 
     def stored_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a valid call by the names of their parameters, with defaults, as they are in a payload."""
@@ -179,7 +197,7 @@ class Invocation(NamedTuple):
             handler.injection.check(kwargs)
         if handler.converter is not None and (conversion := handler.converter.conversion) is not None:
             args, kwargs = conversion.decode_arguments(args, kwargs)
-        return partial(handler.function, *args, **kwargs)
+        return partial(handler.entry, *args, **kwargs)
 
     @property
     def encode_result(self) -> Callable[[Any], Any] | None:

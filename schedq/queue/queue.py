@@ -31,6 +31,7 @@ from schedq.queue.registry import NO_PAYLOAD, Registry, owner_of, schedule_optio
 from schedq.queue.requests import Connections, acarry_out, carry_out
 from schedq.queue.task import Task
 from schedq.queue.verb import AsyncVerbs, BlockingVerbs, verb
+from schedq.queue.workflows import WorkflowDecorator
 from schedq.transitions import RoundTrips, announce, unwrap
 
 if TYPE_CHECKING:  # imported when they are used: most programs only enqueue
@@ -52,7 +53,7 @@ _numbers = count()
 _NO_SETTINGS: Final = ("self", "redis", "lifespan", "concurrency", "rate")
 
 
-class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, QueueAliases):
+class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, WorkflowDecorator, QueueAliases):
     """One queue with the functions that run its jobs: what `Queue` and `AsyncQueue` share.
 
     Attributes:

@@ -150,7 +150,8 @@ class Task(Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function in this process, without a job."""
-        return self.function(*args, **kwargs)
+        result: R_co = self._handler.entry(*args, **kwargs)
+        return result
 
     def options(
         self,

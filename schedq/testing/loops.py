@@ -45,6 +45,20 @@ async def in_thread(work: Callable[..., T], *args: Any) -> T:
     return await asyncio.to_thread(work, *args)
 
 
+def beside_loop(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Call the plain function of a step while an event loop runs: in this thread, or with Django in its own."""
+    if "django.db" in sys.modules:
+        return asyncio.ensure_future(in_thread(work))
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    try:
+        future.set_result(work())
+    except StopIteration as error:  # futures reject it
+        future.set_exception(RuntimeError(f"a step raised {error!r}"))
+    except BaseException as error:  # noqa: BLE001 - whatever a step raises is its failure
+        future.set_exception(error)
+    return future
+
+
 def _with_djangos_threads(work: Callable[[Runner], T]) -> T:
     from asgiref.sync import async_to_sync, sync_to_async
 

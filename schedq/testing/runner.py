@@ -25,6 +25,7 @@ from schedq.model.progress import ProgressReport, Reporters
 from schedq.model.records import ClaimedJob, Settlement
 from schedq.model.times import monotonic, wall
 from schedq.observer import AttemptFacts, attempt_facts
+from schedq.queue import workflow
 from schedq.queue.around import Entered
 from schedq.queue.handler import Invocation
 from schedq.queue.hooks import Ending, Hooks
@@ -34,8 +35,10 @@ from schedq.queue.registry import NoHandler
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some
-from schedq.testing.loops import Runner, with_runner
+from schedq.testing.loops import Runner, beside_loop, with_runner
 from schedq.transitions import gates, renew
+from schedq.workflows.attempt import WorkflowAttempt, check_code
+from schedq.workflows.recorder import Suspended
 
 _CLEANUP_S: Final = 60.0
 _SAME_S: Final = 1.0
@@ -227,13 +230,18 @@ class LocalAttempt:
         job, settings = self._job, self._queue.settings
         try:
             self._invocation = invocation = self._queue.registry.find(job.payload)
+            check_code(job, invocation.handler, self._queue.registry.runner)
             self._policy = invocation.handler.policy(settings, job)
+            if (late := outcome.past_deadline(job, self._policy)) is not None:
+                return late
             # In its own context, as in a worker, so that no variable leaks from one job to another or to the test.
             result = contextvars.copy_context().run(self._result, invocation)
             outcome.check_result(result)
             return outcome.succeeded(job, result, self._policy, invocation.encode_result)
         except KeyboardInterrupt:
             raise
+        except Suspended as put_down:
+            return outcome.suspended(job, put_down.waits)
         except NoHandler as missing:
             what = str(missing).removeprefix(self._queue.registry.runner)
             log.warning("job %s: this process%s; a test imports the module that defines it", job.id, what)
@@ -265,6 +273,10 @@ class LocalAttempt:
         )
         token, here = current_job.context.set(current), current_job.isolated.set(current_job.run_here)
         try:
+            if handler.workflow is not None:
+                run = WorkflowAttempt(queue, job, invocation, self._policy, beside_loop)
+                invocation = self._runner.run(run.recall())
+                workflow.runner.set(run.run)
             if handler.hooks is None and not queue.registry.middleware:
                 return self._call(invocation, timeout_s)
             facts = attempt_facts(queue.name, "", handler.name, job)

@@ -18,7 +18,7 @@ from schedq.inspect.display import count
 from schedq.logs import log
 from schedq.model.records import score_ms
 from schedq.model.tasks import is_task_call
-from schedq.model.times import Duration, duration_ms, span
+from schedq.model.times import LAST_INSTANT_MS, Duration, duration_ms, span
 from schedq.queue.queue import Queue, QueueBase
 from schedq.schedules.definition import Definition
 from schedq.schedules.records import scan_schedules
@@ -245,9 +245,9 @@ def _instants(queue: Queue, now_ms: int) -> list[Operation[Any]]:
 def _first_after(key: str, now_ms: int) -> Operation[list[str]]:
     """The first member after an instant, and its own instant.
 
-    An earlier one can't run, because its queue is paused. One at infinity does not wait for a time.
+    An earlier one can't run, because its queue is paused. One at the last instant there is does not wait for a time.
     """
-    words = ("ZRANGE", key, f"({now_ms}", "(+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+    words = ("ZRANGE", key, f"({now_ms}", f"({LAST_INSTANT_MS}", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
     return Operation(f"read {key}", None, (), words, identity)
 
 

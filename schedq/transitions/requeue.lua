@@ -1,7 +1,7 @@
 --[[
 Move failed and cancelled jobs back to `pending`, with their attempts at 0, unless another job holds their unique key.
 
-A run goes on behind its last memo. It forgets the failure that ended it, and its deadline counts anew.
+A run continues after its last memo. It forgets the failure that ended it, and its deadline counts from now.
 
 The longer the two lists, the fewer jobs a call takes, because it searches them for each job that is not among the
 oldest.

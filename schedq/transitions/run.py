@@ -112,7 +112,7 @@ def receive(queue: Settings, job: ClaimedJob, name: str, topic: str, timeout_ms:
 
 
 def start_over(queue: Settings, job: ClaimedJob, life: int, args: str) -> Operation[Answer]:
-    """Begin the run anew with other arguments, given as JSON: OK, and the field `run`.
+    """Begin the run again with other arguments, given as JSON: OK, and the field `run`.
 
     A `life` that has begun already is only finished.
     """

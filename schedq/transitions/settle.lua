@@ -7,7 +7,7 @@ the time of the first such snooze until a worker that has the task ends an attem
 expire; one that is not to be kept at all is deleted at the end. The longer `processing`, the fewer jobs a call takes,
 because it searches the list for each.
 
-A suspended run is due at the first of its instants, and its attempt is given back. The boxes are looked at in this script: a
+A suspended run is due at the first of its instants, and its attempt does not count. The boxes are looked at in this script: a
 message that arrived before it wakes the run here, one that arrives after it in send.lua. A run is due at its deadline at the
 latest. When a run completes, its large memos lose their values.
 

@@ -1,5 +1,5 @@
 --[[
-Begin a run anew with other arguments, for the worker that holds the job: without memos, with its boxes and its version.
+Begin a run again with other arguments, for the worker that holds the job: without memos, with its boxes and its version.
 
 The record is marked as void in the write that stores the arguments. If the script is cut short after it, whoever reads the
 mark sends this again, before anything else.

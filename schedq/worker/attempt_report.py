@@ -26,6 +26,7 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
     "snooze": "snoozed",
     "limit": "snoozed",
     "release": "released",
+    "suspend": "suspended",
     "retry": "retry",
     "fail": "failed",
 }
@@ -158,7 +159,7 @@ def _end(attempt: Attempt, settlement: Settlement | None, raised: BaseException 
     if settlement.move == "complete":
         return AttemptEnd("completed", duration_s)
     word: Outcome = "cancelled" if attempt.is_stop_requested else _OUTCOMES[settlement.move]
-    error = "" if settlement.move == "limit" else settlement.note
+    error = "" if settlement.move in ("limit", "suspend") else settlement.note
     return AttemptEnd(word, duration_s, error, settlement.delay_ms, raised)
 
 

@@ -16,6 +16,7 @@ from schedq.model import current_job, outcome
 from schedq.model.progress import Reporters
 from schedq.model.times import monotonic, wall
 from schedq.observer import attempt_facts
+from schedq.queue import workflow
 from schedq.queue.around import Entered
 from schedq.queue.handler import Handler, Invocation
 from schedq.queue.queue import QueueBase
@@ -24,6 +25,7 @@ from schedq.worker.injected_call import InjectedCall
 from schedq.worker.isolated_call import IsolatedCall
 from schedq.worker.worker_context import WorkerContext
 from schedq.worker.wrapped_call import Endings, WrappedCall
+from schedq.workflows.attempt import WorkflowAttempt
 
 
 class Caller:
@@ -37,6 +39,7 @@ class Caller:
     """
 
     def __init__(self, queue: QueueBase, context: WorkerContext, reporters: Reporters, endings: Endings) -> None:
+        self._queue = queue
         self._renew, self._arenew = queue.blocking.renew, queue.aio.renew
         self._reporters = reporters
         self._threads = context.threads
@@ -69,6 +72,8 @@ class Caller:
             worker=attempt.worker,
             reporters=self._reporters,
         )
+        if call.handler.workflow is not None:
+            return await self._workflow(attempt, call, current, policy)
         if self._has_layers or not call.handler.is_bare:
             if self._processes is not None and self._is_isolated(call.handler):
                 pool, observers, hooks = self._processes, self._observers, call.handler.hooks
@@ -78,6 +83,22 @@ class Caller:
         if call.handler.is_async:
             return await self._on_the_loop(attempt, current, function)
         return await self._plain(attempt, current, policy, function)
+
+    async def _workflow(
+        self, attempt: Attempt, call: Invocation, current: current_job.CurrentJob, policy: outcome.Policy
+    ) -> Any:
+        """Call the function of a workflow, with what its run has recorded."""
+        in_thread = partial(self._step_in_thread, self._loop)
+        run = WorkflowAttempt(self._queue, attempt.job, call, policy, in_thread)
+        token = workflow.runner.set(run.run)
+        try:
+            return await self._wrapped(attempt, await run.recall(), current, policy)
+        finally:
+            workflow.runner.reset(token)
+
+    def _step_in_thread(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call the plain function of a step in a thread, with the caller's context."""
+        return self._threads.run(loop, partial(contextvars.copy_context().run, function))
 
     def _is_isolated(self, handler: Handler) -> bool:
         """Whether the function of this handler runs in a child process."""

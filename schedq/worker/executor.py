@@ -11,6 +11,8 @@ from schedq.model import outcome
 from schedq.model.payload import clean_text
 from schedq.model.progress import Reporters
 from schedq.model.records import ClaimedJob, Settlement
+from schedq.model.runs import RunLost, RunStopped
+from schedq.model.settings import Settings
 from schedq.model.times import monotonic
 from schedq.queue.handler import Invocation
 from schedq.queue.hooks import Ending
@@ -32,6 +34,8 @@ from schedq.worker.attempt import (
 from schedq.worker.caller import Caller
 from schedq.worker.stuck import RepeatedInterrupt, StuckSlot
 from schedq.worker.worker_context import WorkerContext
+from schedq.workflows.attempt import check_code
+from schedq.workflows.recorder import Suspended
 
 
 class Executor:
@@ -83,11 +87,15 @@ class Executor:
                 if job.problem:
                     return self._refuse(attempt)
                 call = self._queue.registry.find(job.payload)
+                if job.run:
+                    check_code(job, call.handler, self._queue.registry.runner)
                 attempt.name = call.handler.name
                 self._report.started(attempt)
                 policy = call.handler.policy(self._settings, job)
                 if job.crashes and (end := outcome.lost_too_often(job, policy)) is not None:
                     return self.fail(attempt, end, policy)
+                if job.run and (late := outcome.past_deadline(job, policy)) is not None:
+                    return self.ended(attempt, late, None)
                 result = await self._caller.call(attempt, call, policy)
                 if result is not None:
                     outcome.check_result(result)
@@ -99,7 +107,7 @@ class Executor:
                 self._report.started(attempt)
                 self.finish(attempt, self.unknown.put_back(attempt, missing))
             except BaseException as error:  # noqa: BLE001 - whatever a handler raises must fail its job, not the worker
-                self.raised(attempt, call, error, self._policy(job, call))
+                self.raised(attempt, call, error, _policy(self._settings, job, call))
         except BaseException as problem:  # noqa: BLE001 - an exception of a handler may itself raise when inspected
             self._unprocessed(attempt, call, problem)
         finally:
@@ -179,7 +187,7 @@ class Executor:
             call = self._queue.registry.find(attempt.job.payload)
             has_timed_out = attempt.state is TIMED_OUT
             error = attempt.timeout_error() if has_timed_out else RuntimeError("it was asked to end and did not")
-            self.interrupted(attempt, error, self._policy(attempt.job, call))
+            self.interrupted(attempt, error, _policy(self._settings, attempt.job, call))
 
     def _refuse(self, attempt: Attempt) -> None:
         job = attempt.job
@@ -206,6 +214,8 @@ class Executor:
         """Set the outcome of an attempt that raised this error."""
         if isinstance(error, asyncio.CancelledError):
             self.interrupted(attempt, error, policy)
+        elif isinstance(error, (Suspended, RunLost, RunStopped)):
+            _put_down(self, attempt, error, policy)
         elif attempt.foreseen is not None and attempt.foreseen[0] is error:
             self.fail(attempt, attempt.foreseen[1], policy)
         else:
@@ -225,6 +235,7 @@ class Executor:
     def foresee(self, attempt: Attempt, call: Invocation, error: BaseException, policy: outcome.Policy) -> Ending:
         """Return the outcome that this error leads to, unless the attempt loses its lease or is asked to end first."""
         is_ended_by_worker = attempt.state is TIMED_OUT and attempt.timeout_s is None  # and this is its child process
+        is_ended_by_worker = is_ended_by_worker or isinstance(error, (Suspended, RunLost, RunStopped))
         if attempt.state not in (RUNNING, TIMED_OUT) or attempt.is_stop_requested or is_ended_by_worker:
             return Ending(error, None)
         cause = _cause(call, error)
@@ -278,10 +289,23 @@ class Executor:
             text = "job %s: %s failed, attempt %d: %s"
             log.error(text, job.id, attempt.name, job.attempts, settlement.note, extra=fields, exc_info=problem)
 
-    def _policy(self, job: ClaimedJob, call: Invocation | None) -> outcome.Policy:
-        if call is None:
-            return outcome.Policy.of(self._settings, job)
-        return call.handler.policy(self._settings, job)
+
+def _policy(settings: Settings, job: ClaimedJob, call: Invocation | None) -> outcome.Policy:
+    return outcome.Policy.of(settings, job) if call is None else call.handler.policy(settings, job)
+
+
+def _put_down(
+    endings: Executor, attempt: Attempt, reason: Suspended | RunLost | RunStopped, policy: outcome.Policy
+) -> None:
+    """Set the outcome of an attempt at a workflow that ends before its function does."""
+    if isinstance(reason, Suspended):
+        return endings.finish(attempt, outcome.suspended(attempt.job, reason.waits))
+    if isinstance(reason, RunStopped):
+        attempt.is_stop_requested = True
+    elif attempt.state in (RUNNING, TIMED_OUT, RELEASED):
+        attempt.become(LOST)
+    endings.interrupted(attempt, reason, policy)
+    return None
 
 
 def _cause(call: Invocation | None, error: BaseException) -> BaseException:

@@ -15,10 +15,11 @@ from schedq.model.runs import (
     RETURNED,
     STEP,
     TRIES,
+    UNTIL,
     Memo,
     Run,
     RunStopped,
-    Wait,
+    RunWait,
     beginning,
     checked_topic,
 )
@@ -37,6 +38,7 @@ class Record:
 
     Attributes:
         memos: the operations that have ended, by name.
+        begun: the names of all operations that earlier attempts have begun and left a trace of.
         tries: failed tries of steps, by name: how many, the instant of the next one in ms, and the last error.
         version: of the workflow when the run began.
         began_ms: when the run began, on Redis's clock.
@@ -57,6 +59,7 @@ class Record:
         self.args: tuple[Sequence[Any], Mapping[str, Any]] | None = None
         self._failures: dict[str, int] = {}  # requests about failed tries, by step
         self._promised: set[str] = set()  # operations that have room
+        self.begun: set[str] = set()
         self._note(Run.read(job.run))
 
     def _note(self, run: Run) -> None:
@@ -71,6 +74,8 @@ class Record:
             await self._begin(self._life, "")
         fields = await self._client.ask(requests.recall(self._queue, self._job))
         for field, text in fields.items():
+            if field.startswith((STEP, TRIES, UNTIL)):
+                self.begun.add(field.partition(":")[2])
             if field.startswith(STEP) and (memo := Memo.read(text)) and memo.outcome != RETURNED:
                 self.memos[field.removeprefix(STEP)] = memo
             elif field.startswith(TRIES):
@@ -146,7 +151,7 @@ class Record:
         self._check(answer)
         return int(answer.rest[0]), int(answer.rest[1])
 
-    async def receive(self, name: str, topic: str, timeout_ms: int | None) -> Memo | Wait:
+    async def receive(self, name: str, topic: str, timeout_ms: int | None) -> Memo | RunWait:
         """Take the first message of a topic that is in time: its memo, one of outcome timeout, or a wait.
 
         Raises:
@@ -158,10 +163,10 @@ class Record:
         if answer.word != "WAITS":
             return self._stored(name, answer)
         self._check(answer)
-        return Wait("receive", name, int(answer.rest[0]) if answer.rest[0] else None, topic)
+        return RunWait("receive", name, int(answer.rest[0]) if answer.rest[0] else None, topic)
 
     async def start_over(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Begin the run anew with other arguments, in JSON types; the attempt then ends as one that waits for nothing.
+        """Begin the run again with other arguments, in JSON types; the attempt then ends as one that waits for nothing.
 
         Raises:
             UsageError: the arguments are not JSON, or too large.
@@ -173,7 +178,7 @@ class Record:
         answer = await self._client.ask(requests.start_over(self._queue, self._job, life, args))
         self._job.run = answer.rest[0]
         self._note(Run.read(self._job.run))
-        for known in (self.memos, self.tries, self._failures, self._promised):
+        for known in (self.memos, self.tries, self.begun, self._failures, self._promised):
             known.clear()
         self._check(answer)
 

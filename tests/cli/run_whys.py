@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from schedq import Queue
 from schedq.model import outcome
-from schedq.model.runs import Wait
+from schedq.model.runs import RunWait
 from schedq.transitions import run
 from tests.cli.scenes import claimed
 from tests.cli.whys import SOME, THREE_DAYS_S, Situation, Stage
@@ -16,7 +16,7 @@ from tests.transitions.run_scenes import begun
 _MS: Final = 1000 * THREE_DAYS_S
 
 
-def _suspended(*waits: Wait) -> Stage:
+def _suspended(*waits: RunWait) -> Stage:
     """A run that waits; a wait whose instant is 1 ends in three days."""
 
     def stage(queue: Queue, _: Any) -> str:
@@ -36,22 +36,22 @@ def _suspended(*waits: Wait) -> Stage:
 _MESSAGE: Final = rf'it has waited {SOME} for a message on topic "paid"'
 
 SITUATIONS: Final = (
-    Situation("it sleeps", _suspended(Wait("sleep", "sleep", 1)), "suspended", "it sleeps for another 3 d"),
+    Situation("it sleeps", _suspended(RunWait("sleep", "sleep", 1)), "suspended", "it sleeps for another 3 d"),
     Situation(
         "its step is tried again",
-        _suspended(Wait("retry", "charge", 1)),
+        _suspended(RunWait("retry", "charge", 1)),
         "suspended",
         "step charge is tried again in 3 d: try 1 failed with no money",
     ),
     Situation(
         "it waits for a message without a limit",
-        _suspended(Wait("receive", "receive", None, "paid")),
+        _suspended(RunWait("receive", "receive", None, "paid")),
         "suspended",
         f"{_MESSAGE}$",
     ),
     Situation(
         "two branches of it wait",
-        _suspended(Wait("receive", "receive", 1, "paid"), Wait("sleep", "1.2/sleep", 1)),
+        _suspended(RunWait("receive", "receive", 1, "paid"), RunWait("sleep", "1.2/sleep", 1)),
         "suspended",
         f"{_MESSAGE}, and waits another 3 d at the most; or it sleeps for another 3 d",
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from schedq import Queue
 from schedq.model import outcome
-from schedq.model.runs import Wait
+from schedq.model.runs import RunWait
 from schedq.transitions import run as requests
 from tests.cli.conftest import Run
 from tests.cli.scenes import claimed
@@ -24,7 +24,7 @@ def suspended(queue: Queue) -> str:
     job = begun(claimed(queue))
     queue._ask(requests.step(queue.settings, job, "charge", step({"paid": 12})))
     queue._ask(requests.receive(queue.settings, job, "receive", "paid", None))
-    queue.settle(outcome.suspended(job, [Wait("receive", "receive", None, "paid")]))
+    queue.settle(outcome.suspended(job, [RunWait("receive", "receive", None, "paid")]))
     queue.job(job.id).send("news", 1)
     return job.id
 

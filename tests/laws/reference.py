@@ -58,6 +58,7 @@ GROUPS = {
         "LogEntry",
     ],
     "In a handler": ["current_job", "CurrentJob", "track", "Depends", "Retry", "Discard", "Snooze", "RateLimited"],
+    "In a workflow": ["WorkflowContext"],
     "Backoff": ["Exponential", "Linear", "Fixed", "Steps"],
     "Data": [
         "NewJob",
@@ -83,6 +84,9 @@ GROUPS = {
         "JobFailed",
         "JobCancelled",
         "JobGone",
+        "StepFailed",
+        "StepChanged",
+        "RecordFull",
         "ProcessDied",
         "RemoteError",
     ],

@@ -87,7 +87,7 @@ def test_a_verb_takes_and_returns_the_same_in_both_clients(verb: str):
 
 
 SAME_IN_BOTH = {
-    *("task", "gate", "handler", "job", "cron", "every", "register"),
+    *("task", "gate", "handler", "job", "cron", "every", "register", "workflow"),
     *("use", "around", "observe", "before_enqueue"),
 }
 

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from schedq import ClaimedJob
 from schedq.model import outcome
-from schedq.model.runs import Memo, Wait, beginning
+from schedq.model.runs import Memo, RunWait, beginning
 from schedq.transitions import run, send
 from scripts.tools.settling import settle_all
 from tests.doors import Handle
 from tests.transitions.scenes import held
 
 HOUR: Final = 3_600_000
-PAID: Final = Wait("receive", "receive", None, "paid")
+PAID: Final = RunWait("receive", "receive", None, "paid")
 
 
 def begun(job: ClaimedJob, timeout_ms: int | None = None) -> ClaimedJob:
@@ -28,7 +28,7 @@ def running(queue: Handle, timeout_ms: int | None = None, **options: Any) -> Cla
     return begun(held(queue, **options), timeout_ms)
 
 
-def suspend(queue: Handle, job: ClaimedJob, *waits: Wait) -> str:
+def suspend(queue: Handle, job: ClaimedJob, *waits: RunWait) -> str:
     """End the attempt; returns the word."""
     (word,) = queue._drive(settle_all(queue.settings, [outcome.suspended(job, waits)]))
     found: str = word

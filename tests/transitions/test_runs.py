@@ -105,7 +105,7 @@ def test_an_outcome_is_recorded_once_and_the_next_attempt_is_told_of_it(queue: H
 
 
 def test_progress_resets_what_ends_a_run(make_queue: MakeQueue, clock: Clock):
-    """Three workers that die in a month, and many deploys, end no run that gets on."""
+    """Three workers that die in a month, and many deploys, end no run that makes progress."""
     queue = make_queue(clock=clock, max_attempts=3)
     job = running(queue)
     for number in range(6):

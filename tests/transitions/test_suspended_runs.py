@@ -6,7 +6,7 @@ import pytest
 
 from schedq import ClaimedJob, Discard
 from schedq.model import outcome
-from schedq.model.runs import Memo, Run, Wait
+from schedq.model.runs import Memo, Run, RunWait
 from schedq.model.times import LAST_INSTANT_MS
 from schedq.transitions import requeue, run
 from scripts.tools.settling import settle_all
@@ -25,7 +25,7 @@ def timed(make_queue: MakeQueue, clock: Clock) -> Handle:
 
 def test_a_suspended_run_waits_for_the_first_of_its_instants_and_costs_no_attempt(timed: Handle, clock: Clock):
     job = running(timed)
-    waits = [Wait("sleep", "1.1/sleep", clock.now_ms + 2 * HOUR), Wait("sleep", "1.2/sleep", clock.now_ms + HOUR)]
+    waits = [RunWait("sleep", "1.1/sleep", clock.now_ms + 2 * HOUR), RunWait("sleep", "1.2/sleep", clock.now_ms + HOUR)]
 
     assert suspend(timed, job, *waits) == "OK"
 
@@ -33,7 +33,7 @@ def test_a_suspended_run_waits_for_the_first_of_its_instants_and_costs_no_attemp
     assert timed.places() == {"delayed": [job.id]}
     assert int(timed.state().holds("delayed", "zset")[job.id]) == clock.now_ms + HOUR
     assert (fields["attempts"], fields["run"]) == ("0", job.run)
-    assert Wait.read(fields["waits"]) == tuple(waits)
+    assert RunWait.read(fields["waits"]) == tuple(waits)
     clock.pass_time(3599.999)
     assert timed.claim(0) is None
     clock.pass_time(0.001)
@@ -52,8 +52,8 @@ def test_a_run_without_instants_rests_at_the_last_instant(timed: Handle, clock: 
     assert timed.claim(0) is None
 
 
-@pytest.mark.parametrize("waits", [(), (Wait("sleep", "sleep", 1),)], ids=["no waits", "an instant that has passed"])
-def test_a_run_that_need_not_wait_is_next_in_line(queue: Handle, waits: tuple[Wait, ...]):
+@pytest.mark.parametrize("waits", [(), (RunWait("sleep", "sleep", 1),)], ids=["no waits", "an instant that has passed"])
+def test_a_run_that_need_not_wait_is_next_in_line(queue: Handle, waits: tuple[RunWait, ...]):
     job = running(queue)
     other = queue.enqueue("other")
 
@@ -119,14 +119,14 @@ def test_a_suspension_is_done_once(queue: Handle):
 def test_a_run_that_is_woken_for_nothing_finds_everything_as_it_was(timed: Handle, clock: Clock):
     job = running(timed)
     until = waits_until(timed, job, HOUR)
-    suspend(timed, job, Wait("receive", "receive", until, "paid"))
+    suspend(timed, job, RunWait("receive", "receive", until, "paid"))
     before = timed.fields(job.id)
     clock.pass_time(60)
 
     assert timed.run_now(job.id)
     job = timed.claim(0)
     assert waits_until(timed, job, HOUR) == until
-    suspend(timed, job, Wait("receive", "receive", until, "paid"))
+    suspend(timed, job, RunWait("receive", "receive", until, "paid"))
 
     after = timed.fields(job.id)
     changing = {"promoted_at_ms", "request", "settled_token", "claimed_at_ms", "started_at_ms"}

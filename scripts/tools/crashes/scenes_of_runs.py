@@ -7,7 +7,7 @@ from typing import Final
 
 from schedq import ClaimedJob, Discard, Queue
 from schedq.model import outcome
-from schedq.model.runs import Wait, beginning
+from schedq.model.runs import RunWait, beginning
 from schedq.transitions import Operation, cancel, claim, requeue, reschedule, run, send, settle
 from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, mark_job
 from tests.doors import Clock
@@ -15,7 +15,7 @@ from tests.doors import Clock
 _OK: Final = '["step","ok","done",1,2,1]'
 _FAILED: Final = '["step","error","no",1,2,1]'
 _LARGE: Final = f'["step","ok","{"x" * 2000}",1,2,1]'
-_PAID: Final = Wait("receive", "receive", None, "paid")
+_PAID: Final = RunWait("receive", "receive", None, "paid")
 
 
 def _running(queue: Queue) -> ClaimedJob:
@@ -48,7 +48,7 @@ def _race(queue: Queue, clock: Clock) -> Staged:
 def _suspend(topic: str) -> Callable[[Queue, Clock], Staged]:
     def stage(queue: Queue, clock: Clock) -> Staged:
         job = _running(queue)
-        waits = [Wait("receive", "receive", clock.now_ms + 5000, topic)]
+        waits = [RunWait("receive", "receive", clock.now_ms + 5000, topic)]
         return Staged(settle.settle(queue.settings, [outcome.suspended(job, waits)]), [job.id])
 
     return stage

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from schedq import AsyncQueue, ClaimedJob, Discard, Fixed, NewJob, Queue, StoreUnavailable
 from schedq.model import outcome
-from schedq.model.runs import Wait, beginning
+from schedq.model.runs import RunWait, beginning
 from schedq.schedules import control
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.transitions import enqueue, run, scripts, send
@@ -233,7 +233,7 @@ def _trigger(queue: Any) -> Any:
 
 
 def _suspend(queue: Any, job: ClaimedJob) -> bool:
-    settlement = outcome.suspended(job, [Wait("sleep", "sleep", 1_800_000_100_000)])
+    settlement = outcome.suspended(job, [RunWait("sleep", "sleep", 1_800_000_100_000)])
     (word,) = queue._drive(settle_all(queue.settings, [settlement]))
     return word in ("OK", "DUPLICATE")
 

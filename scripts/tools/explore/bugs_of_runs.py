@@ -51,7 +51,7 @@ RUN_BUGS: Final = (
         "boxes[field] = (boxes[field] ~= '' and boxes[field] .. '\\n' or '') .. arrival .. ' ' .. text",
         _RACE,
     ),
-    Bug("an instant is fixed anew", "until", "string.match(job[6] or '', '^%d+')", "nil", _CANCEL),
+    Bug("an instant is fixed again", "until", "string.match(job[6] or '', '^%d+')", "nil", _CANCEL),
     Bug("a message is taken without a look at the token", "receive", _HOLDER, "true", _ZOMBIE_WAITS),
     Bug("a wait has ended before its time", "receive", "now < tonumber(ends)", "now < tonumber(ends) - 15000", _LATE),
     Bug("a wait never ends", "receive", "not arrival and now < tonumber(ends)", "not arrival", _LATE),
@@ -65,7 +65,7 @@ RUN_BUGS: Final = (
         _BEFORE,
     ),
     Bug(
-        "the instant of a wait is fixed anew",
+        "the instant of a wait is fixed again",
         "receive",
         "ends, since = ends or digits(",
         "ends, since = digits(",

@@ -9,7 +9,7 @@ from typing import Any
 
 from schedq.model import outcome
 from schedq.model.records import ClaimedJob
-from schedq.model.runs import STEP, Memo, Wait, beginning
+from schedq.model.runs import STEP, Memo, RunWait, beginning
 from schedq.model.settings import Settings
 from schedq.transitions import run, send, unwrap
 from scripts.tools.explore.actors import Plan, RequestGenerator, claims_jobs, ending
@@ -25,7 +25,7 @@ class Does:
             `losers`) or "start over".
         name: the operation.
         topic: of messages.
-        ms: how long it waits; None for ever.
+        ms: how long it waits; None forever.
         losers: operations of branches that lose.
     """
 
@@ -52,7 +52,9 @@ def runs(name: str, *program: Does, claims: int = 1, end: str = "complete", time
     return steps
 
 
-def _attempt(queue: Settings, job: ClaimedJob, program: Sequence[Does]) -> Generator[Any, Any, Sequence[Wait] | None]:
+def _attempt(
+    queue: Settings, job: ClaimedJob, program: Sequence[Does]
+) -> Generator[Any, Any, Sequence[RunWait] | None]:
     """Do what is left of a program; returns what it waits for, or None at its end."""
     (reply,) = yield [run.recall(queue, job)]
     known = unwrap(reply)
@@ -70,18 +72,18 @@ def _attempt(queue: Settings, job: ClaimedJob, program: Sequence[Does]) -> Gener
     return None
 
 
-def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, Wait | None]:
+def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, RunWait | None]:
     if does.kind == "receive":
         (reply,) = yield [run.receive(queue, job, does.name, does.topic, does.ms)]
         answer = unwrap(reply)
         if answer.word != "WAITS":
             return None
-        return Wait("receive", does.name, int(answer.rest[0]) if answer.rest[0] else None, does.topic)
+        return RunWait("receive", does.name, int(answer.rest[0]) if answer.rest[0] else None, does.topic)
     if does.kind == "sleep":
         (reply,) = yield [run.until(queue, job, does.name, "in", does.ms or 0)]
         at, now = map(int, unwrap(reply).rest)
         if now < at:
-            return Wait("sleep", does.name, at)
+            return RunWait("sleep", does.name, at)
     memo = Memo(does.kind, "error" if does.kind == "fails" else "ok", job.claim_token, 1, 2, 1)
     text = json.dumps(memo._replace(kind="step" if does.kind == "fails" else does.kind), separators=(",", ":"))
     unwrap((yield [run.step(queue, job, does.name, text, does.losers)])[0])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from schedq.model.lifecycle import DELAYED, PENDING, PROCESSING
-from schedq.model.runs import STEP, TRIES, UNTIL, Memo, Run, Wait
+from schedq.model.runs import STEP, TRIES, UNTIL, Memo, Run, RunWait
 from schedq.model.times import LAST_INSTANT_MS
 from tests.runs import lines
 from tests.state import State
@@ -32,7 +32,7 @@ def kept(name: str, losers: tuple[str, ...], before: State, after: State) -> Ite
 def received(name: str, topic: str, timeout: object, answer: Any, now_ms: int, was: Mapping[str, str]) -> Iterator[str]:
     """The first message that arrived in time is taken; a wait has ended only if its instant has passed."""
     if (answer.word == "EXISTS") != (STEP + name in was):
-        yield f"{name} is answered {answer.word}, and has the memo {was.get(STEP + name)}"
+        yield f"{name} gets {answer.word}, and has the memo {was.get(STEP + name)}"
     if answer.word == "EXISTS":
         return
     limit = LAST_INSTANT_MS if timeout == "" else now_ms + int(str(timeout))
@@ -67,7 +67,7 @@ def given_back(losers: Sequence[str], was: Mapping[str, str], now: Mapping[str, 
 def suspended(text: str, now_ms: int, was: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, list[str]]:
     """When a suspended run may start again, by its waits alone; and what is wrong with it."""
     due, is_over = LAST_INSTANT_MS, False
-    waits = Wait.read(text)
+    waits = RunWait.read(text)
     for wait in waits:
         until = wait.until_ms or LAST_INSTANT_MS
         due = min(due, until)
@@ -103,7 +103,7 @@ def sent(
         yield f"message {message} was accepted although {job_id} is {was.get('status')}"
     if [text for _, text in lines(now, topic)] != [*(text for _, text in lines(was, topic)), value]:
         yield f"message {message} was accepted, and the box is {now.get(f'inbox:{topic}')}"
-    waits = any(wait.topic == topic for wait in Wait.read(was.get("waits")))
+    waits = any(wait.topic == topic for wait in RunWait.read(was.get("waits")))
     if waits and was.get("status") == DELAYED and now.get("status") != PENDING:
         yield f"message {message} woke nothing although {job_id} waits for it"
 

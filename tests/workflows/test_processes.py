@@ -1,0 +1,173 @@
+"""Worker processes that are killed between any two lines of a workflow, and code that changes under its runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedq import Fixed
+from tests.conftest import MakeQueue
+from tests.doors import Handle
+from tests.servers import environment_now
+from tests.waiting import until
+
+pytestmark = pytest.mark.processes
+
+HEAD = """
+import os, signal
+from pathlib import Path
+from schedq import Fixed, Queue, StepFailed, WorkflowContext, current_job
+
+queue = Queue(os.environ["NAME"], redis=os.environ["SERVER"], visibility_ms=1000, backoff=Fixed(0), max_attempts=20)
+
+def act(name):
+    line = f"{current_job().id} {name}\\n"
+    fd = os.open("effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, line.encode())
+    os.close(fd)
+    die_at(name)
+    return name
+
+def die_at(place):
+    # The first process that comes here dies.
+    if os.environ.get("DIES"):
+        try:
+            os.close(os.open(f"death-{place}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+ORDER = """
+@queue.workflow
+async def order(ctx: WorkflowContext, number: int) -> list:
+    found = [await ctx.options(name="a").step(act, "a")]
+    die_at("between")
+    winner, value = await ctx.first(paid=ctx.receive("paid"), late=ctx.sleep(600))
+    die_at("after the message")
+    found += await ctx.gather(ctx.options(name="b").step(act, "b"), ctx.options(name="c").step(act, "c"))
+    await ctx.sleep(0.6)
+    found.append(await ctx.options(name="d").step(act, "d"))
+    return [winner, value, *found]
+"""
+BROKEN = ORDER.replace("found.append(", "found.extend(undefined); found.append(")
+CHANGED = ORDER.replace('die_at("between")', 'await ctx.options(name="new").step(act, "new")').replace(
+    'await ctx.options(name="d")', 'await ctx.options(name="e")'
+)
+
+
+class Processes:
+    """Worker processes of one program, in a folder."""
+
+    def __init__(self, folder: Path, queue: Handle) -> None:
+        self.folder, self._queue = folder, queue
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def write(self, code: str) -> None:
+        (self.folder / "orders.py").write_text(HEAD + code)
+
+    def start(self, **environment: str) -> subprocess.Popen[bytes]:
+        ours = {"NAME": self._queue.name, "SERVER": self._queue.server.unix_url, "PYTHONPATH": os.getcwd()}
+        with (self.folder / "log").open("ab") as log:
+            made = subprocess.Popen(
+                [sys.executable, "-m", "schedq", "worker", "orders:queue", "--concurrency", "3"],
+                cwd=self.folder,
+                env=environment_now() | ours | environment,
+                stderr=log,
+            )
+        self._running.append(made)
+        return made
+
+    def stop(self) -> None:
+        for each in self._running:
+            each.terminate()
+        for each in self._running:
+            each.wait(60)
+
+    @property
+    def effects(self) -> Counter[str]:
+        return Counter((self.folder / "effects").read_text().splitlines())
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> Handle:
+    """A queue whose leases end soon."""
+    return make_queue(visibility_ms=1000, backoff=Fixed(0), max_attempts=20)
+
+
+@pytest.fixture
+def processes(tmp_path: Path, queue: Handle) -> Iterator[Processes]:
+    """Starts them; stops them at the end."""
+    found = Processes(tmp_path, queue)
+    yield found
+    found.stop()
+
+
+def enqueue(queue: Handle, count: int) -> list[Any]:
+    @queue.queue.workflow
+    async def order(ctx: Any, number: int) -> list[Any]:
+        raise AssertionError("runs in another process")
+
+    return [order.options(job_id=f"order-{number}").enqueue(number) for number in range(count)]
+
+
+def test_runs_survive_workers_that_are_killed_anywhere(queue: Handle, processes: Processes):
+    processes.write(ORDER)
+    jobs = enqueue(queue, 8)
+    for job in jobs:
+        job.send("paid", job.id, id="once")
+    deaths, worker = 0, processes.start(DIES="1")
+
+    def all_have_ended() -> bool:
+        nonlocal deaths, worker
+        if worker.poll() is not None:
+            deaths, worker = deaths + 1, processes.start(DIES="1")
+        return all(job.status() == "completed" for job in jobs)
+
+    until(all_have_ended, within=120, failing=lambda: (processes.folder / "log").read_text()[-3000:])
+
+    for job in jobs:
+        assert job.result(0) == ["paid", job.id, "a", "b", "c", "d"]
+    assert deaths == 6, "one at each place"
+    effects = processes.effects
+    assert set(effects) == {f"{job.id} {name}" for job in jobs for name in "abcd"}
+    assert sum(effects.values()) - len(effects) <= deaths * 3, "an effect is repeated only if its worker died"
+    assert max(effects.values()) <= 1 + deaths
+
+
+def test_code_that_changes_forward_and_back_loses_no_run(queue: Handle, processes: Processes):
+    processes.write(ORDER)
+    jobs = enqueue(queue, 30)
+    first = processes.start()
+    until(lambda: all(job.status() == "delayed" for job in jobs))
+    first.terminate()
+    first.wait(60)
+
+    processes.write(BROKEN)
+    for job in jobs[:10]:
+        job.send("paid", 1)
+    second = processes.start()
+    until(
+        lambda: all(job.status() == "failed" for job in jobs[:10]),
+        failing=lambda: (processes.folder / "log").read_text()[-3000:],
+    )
+    second.terminate()
+    second.wait(60)
+    assert all(job.status() == "delayed" for job in jobs[10:])
+
+    processes.write(CHANGED)
+    for job in jobs[:10]:
+        assert job.requeue()
+    for job in jobs[10:]:
+        job.send("paid", 1)
+    processes.start()
+    until(lambda: all(job.status() == "completed" for job in jobs))
+
+    effects = processes.effects
+    assert effects == Counter(f"{job.id} {name}" for job in jobs for name in ("a", "new", "b", "c", "d"))
