@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the applications, with an empty HOME."""
-    for name in ("bookshop", "orders", "checksums", "mandelbrot", "limits", "guide"):
+    for name in ("bookshop", "orders", "checksums", "mandelbrot", "limits", "workflows", "guide"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / name)
     (tmp_path / "home").mkdir()
     return tmp_path
@@ -81,7 +81,7 @@ def running(command: str, mark: str, folder: Path, url: str) -> Iterator[str]:
             process.communicate(timeout=PATIENCE_S)
 
 
-@pytest.mark.parametrize("name", ["bookshop", "orders", "checksums", "mandelbrot", "limits"])
+@pytest.mark.parametrize("name", ["bookshop", "orders", "checksums", "mandelbrot", "limits", "workflows"])
 def test_an_application_passes_its_own_tests(folder: Path, name: str):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", name],
@@ -178,6 +178,24 @@ def test_the_documented_commands_run_jobs_under_limits(folder: Path):
     assert "export of small, month 1" in said[1]
     sent = sorted(re.findall(r"sent acme \d", said[1]))  # several threads print at a time, sometimes on one line
     assert sent == [f"sent acme {number}" for number in range(5)]
+
+
+def test_the_documented_commands_run_a_workflow_of_each_kind(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    _, _, days, worker, script = documented(folder / "workflows")
+    monkeypatch.setenv(*days.removeprefix("export ").split("="))
+    with Server() as server, running(worker, "ready", folder, server.url):
+        done = subprocess.run(
+            script.split(), cwd=folder, env=environment(folder, server.url), capture_output=True, text=True,
+            timeout=PATIENCE_S * 3,
+        )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "order: track-parcel-1",
+        "expense: paid, approved by Grace",
+        "research: Lima is warmer",
+        "letters: 4",
+    ]
 
 
 def test_checksums_are_those_of_sha256sum(folder: Path):

@@ -1,0 +1,19 @@
+"""Workflows in four small programs: waits of days, people, and agents.
+
+From the folder `examples`, with a Redis on localhost or `export REDIS_URL=embedded://data`:
+
+    pip install 'schedq[embedded]' pytest
+    python -m pytest workflows
+    export SECONDS_PER_DAY=0.2
+    schedq worker workflows.worker:queue &
+    python -m workflows
+
+- `orders.py`: an order waits for the warehouse; what can't be packed is paid back.
+- `expenses.py`: a manager approves, or the next one is asked.
+- `agent.py`: a model calls tools in parallel; its provider refuses with 429.
+- `signup.py`: four letters in thirty days.
+
+`queues.py` has their queue and the length of a day, `worker.py` imports all of them for a worker. `__main__.py` starts
+one run of each, sends the messages that they wait for, and prints their results. Tests on virtual time:
+`test_workflows.py`.
+"""

@@ -1,0 +1,160 @@
+"""Months in moments: what the programs do, on virtual time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from schedq import JobFailed
+from schedq.testing import QueueTester, override
+from workflows import expenses, orders, signup
+from workflows.agent import Model, TooManyRequestsError, get_model, research
+from workflows.expenses import Expense, approve
+from workflows.orders import fulfil
+from workflows.queues import DAY
+from workflows.signup import welcome
+
+BY_ADA = Expense("Ada", 12_050, ("Grace", "Edsger"))
+HOUR = timedelta(hours=1)
+
+
+def test_an_order_that_is_packed_on_the_second_day_is_shipped(schedq_tester: QueueTester) -> None:
+    job = fulfil.enqueue(17, 90)
+    schedq_tester.fast_forward(2 * DAY - HOUR)
+    assert job.send("packed", "p1")
+    schedq_tester.run_due()
+    assert orders.shop.events == ["reserved 17", "shipped 17", "mail 17: on its way, track-p1"]
+
+    schedq_tester.fast_forward()
+    assert job.result(timeout=0) == "track-p1"
+    assert orders.shop.events[3:] == ["mail 17: how was it?"]
+    assert list(orders.shop.paid.values()) == [90]
+
+
+def test_a_parcel_that_is_scanned_before_the_order_is_charged_is_not_lost(schedq_tester: QueueTester) -> None:
+    job = fulfil.enqueue(17, 90)
+    job.send("packed", "p1", id="scan-1")
+    job.send("packed", "p1", id="scan-1")
+    schedq_tester.fast_forward()
+
+    assert job.result(timeout=0) == "track-p1"
+
+
+def test_an_order_that_is_not_packed_is_paid_back_once(schedq_tester: QueueTester) -> None:
+    job = fulfil.enqueue(17, 90)
+    schedq_tester.fast_forward(3 * DAY)
+
+    assert job.result(timeout=0) == "refunded"
+    assert not job.send("packed", "p1")
+    assert (orders.shop.stock, list(orders.shop.paid.values())) == (3, [0])
+
+
+def test_an_order_whose_card_is_refused_gives_its_piece_back(schedq_tester: QueueTester) -> None:
+    job = fulfil.enqueue(17, 900)
+    schedq_tester.run_due()
+
+    assert job.result(timeout=0) == "not charged"
+    assert orders.shop.stock == 3
+    assert "mail 17: not charged: card refused" in orders.shop.events
+
+
+def test_an_order_without_stock_fails_and_goes_on_when_there_is_some(schedq_tester: QueueTester) -> None:
+    orders.shop.stock = 0
+    job = fulfil.enqueue(17, 90)
+    schedq_tester.run_due()
+    with pytest.raises(JobFailed, match="out of stock"):
+        job.result(timeout=0)
+
+    orders.shop.stock = 1
+    assert job.requeue()
+    job.send("packed", "p1")
+    schedq_tester.fast_forward()
+    assert job.result(timeout=0) == "track-p1"
+
+
+def test_an_expense_is_paid_when_the_manager_says_yes(schedq_tester: QueueTester) -> None:
+    job = approve.enqueue(BY_ADA)
+    schedq_tester.fast_forward(DAY)
+    job.send("verdict", value=True)
+    schedq_tester.run_due()
+
+    assert job.result(timeout=0) == "paid, approved by Grace"
+    assert (expenses.asked, expenses.paid) == (["Grace"], ["Ada"])
+
+
+def test_the_next_manager_is_asked_after_two_days_and_may_decline(schedq_tester: QueueTester) -> None:
+    job = approve.enqueue(BY_ADA)
+    schedq_tester.fast_forward(3 * DAY)
+    assert expenses.asked == ["Grace", "Edsger"]
+    job.send("verdict", value=False)
+    schedq_tester.run_due()
+
+    assert job.result(timeout=0) == "declined by Edsger"
+    assert expenses.paid == []
+
+
+def test_an_expense_without_a_reply_fails_after_four_days(schedq_tester: QueueTester) -> None:
+    job = approve.enqueue(BY_ADA)
+    schedq_tester.fast_forward()
+
+    with pytest.raises(JobFailed, match="none of Grace, Edsger has replied"):
+        job.result(timeout=0)
+    assert schedq_tester.clock() - started(job.record()) == pytest.approx(4 * 86_400, abs=60)
+
+
+def started(record: object) -> float:
+    """When a job was enqueued, in seconds."""
+    return float(getattr(record, "enqueued_at_ms", 0)) / 1000
+
+
+def test_the_agent_waits_as_long_as_the_provider_says_and_keeps_what_it_has_paid_for(
+    schedq_tester: QueueTester,
+) -> None:
+    model = Model()
+    before = schedq_tester.clock()
+    with override(get_model, lambda: model):
+        job = research.enqueue("Which city is warmer?")
+        schedq_tester.fast_forward()
+
+    assert job.result(timeout=0) == "Lima is warmer"
+    assert model.calls == 4  # a refusal, a reply, a failure, a reply; no reply was paid for twice
+    assert 0.5 <= schedq_tester.clock() - before <= 60
+
+
+def test_any_number_of_refusals_is_no_failure(schedq_tester: QueueTester) -> None:
+    model = Model([TooManyRequestsError(60)] * 20 + [{"done": "42"}])
+    with override(get_model, lambda: model):
+        job = research.enqueue("What is it?")
+        schedq_tester.fast_forward()
+
+    assert job.result(timeout=0) == "42"
+
+
+def test_an_agent_that_is_never_done_ends(schedq_tester: QueueTester) -> None:
+    model = Model([{"tools": [{"tool": "temperature", "city": "Oslo"}]}])
+    with override(get_model, lambda: model):
+        job = research.enqueue("What is it?")
+        schedq_tester.fast_forward()
+
+    with pytest.raises(JobFailed, match="not done in 10 turns"):
+        job.result(timeout=0)
+
+
+def test_four_letters_go_out_in_thirty_days(schedq_tester: QueueTester) -> None:
+    before = schedq_tester.clock()
+    job = welcome.enqueue("ada")
+    schedq_tester.fast_forward()
+
+    assert job.result(timeout=0) == 4
+    assert signup.sent == [("ada", letter) for _, letter in signup.LETTERS]
+    assert schedq_tester.clock() - before == pytest.approx(30 * 86_400, abs=60)
+
+
+def test_letters_end_when_the_user_has_had_enough(schedq_tester: QueueTester) -> None:
+    job = welcome.enqueue("ada")
+    schedq_tester.fast_forward(5 * DAY)
+    signup.unsubscribed.add("ada")
+    schedq_tester.fast_forward()
+
+    assert job.result(timeout=0) == 2

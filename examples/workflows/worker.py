@@ -1,0 +1,8 @@
+"""Everything that a worker runs: `schedq worker workflows.worker:queue`."""
+
+from __future__ import annotations
+
+from workflows import agent, expenses, orders, signup
+from workflows.queues import queue
+
+__all__ = ["agent", "expenses", "orders", "queue", "signup"]
