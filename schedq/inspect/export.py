@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Final
 
 from schedq.errors import UsageError
+from schedq.inspect.runs import is_of_run
 from schedq.inspect.search import STATES
 from schedq.model import backoff as plans
 from schedq.model.checks import whole_number
@@ -19,6 +20,7 @@ from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
 from schedq.model.payload import UnreadablePayload, decode, encode, size_of
 from schedq.model.records import JobRecord
+from schedq.model.runs import STEP, Memo
 from schedq.model.settings import Settings, checked_attempts
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS
 from schedq.model.unique import stored_unique
@@ -41,7 +43,10 @@ _TEXTS: Final = (
     *("id", "state", "payload_text", "backoff", "expires", "last_error", "result_text"),
     *("unique", "unique_rule", "gate", "key"),
 )
-_KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts", "headers"}
+_KNOWN: Final = {*_TEXTS, *_NUMBERS, "payload", "result", "max_attempts", "headers", "record"}
+_MOST_FIELDS: Final = 2000
+_MOST_RECORD: Final = 8 * 1_048_576
+"""Fields and bytes of the record of a run, its messages included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ def exported(record: JobRecord, state: str) -> dict[str, Any]:
         entry["headers"] = dict(record.headers)
     names = ("backoff", "expires", "last_error", "unique", "unique_rule", "gate", "key")
     entry |= {name: fields[name] for name in names if fields.get(name)}
+    if state not in FINISHED and (record_of_run := {name: fields[name] for name in fields if is_of_run(name)}):
+        entry["record"] = record_of_run
     return entry | _json("result", fields.get("result"))
 
 
@@ -165,9 +172,29 @@ def _options(known: dict[str, Any], *, is_new: bool) -> tuple[Argument, ...]:
     given += [(name, known[name]) for name in ("completed_ttl_ms", "failed_ttl_ms") if name in known]
     if headers := stored_headers(known.get("headers", {})):
         given.append(("headers", headers))
+    if not is_new:
+        given += _record(known.get("record", {}), keeps_waits=known.get("state") == DELAYED).items()
     if "unique" in known:
         given += stored_unique(known["unique"], known.get("unique_rule", ""))
     return (*chain.from_iterable(given), *stored_gate({}, known.get("gate"), known.get("key")))
+
+
+def _record(found: object, *, keeps_waits: bool) -> dict[str, str]:
+    """The record of a workflow's run, as fields of its job.
+
+    Raises:
+        UsageError: it is not in the form that schedq writes.
+    """
+    if not isinstance(found, dict) or not all(
+        isinstance(text, str) and is_of_run(name) for name, text in found.items()
+    ):
+        raise UsageError(f"record must be an object of the fields of a run, got {found!r:.80}")
+    if len(found) > _MOST_FIELDS or sum(map(size_of, found.values())) > _MOST_RECORD:
+        raise UsageError(f"record has more than {_MOST_FIELDS:,} fields or {_MOST_RECORD:,} bytes")
+    for name, text in found.items():
+        if name.startswith(STEP) and Memo.read(text) is None:
+            raise UsageError(f"record: {name} is not in the form that schedq writes: {text!r:.80}")
+    return {name: text for name, text in found.items() if keeps_waits or name != "waits"}
 
 
 def _json(name: str, text: str | None) -> dict[str, Any]:
