@@ -124,6 +124,8 @@ def test_commands_that_end_by_themselves_succeed(arguments: list[str], run: Run,
     state = STATE.get(arguments[0], "pending")
     queue.enqueue({"task": "send"}, job_id="ID", delay=60 if state == "delayed" else None)
     queue.enqueue({"task": "send"}, unique="nightly", delay=60)
+    if arguments[0] == "send":
+        queue.enqueue({"task": "send"}, job_id=arguments[1])
     queue.schedules.upsert("nightly", cron="0 3 * * *", task="send")
     if state in ("failed", "completed"):
         job = queue.claim(0)

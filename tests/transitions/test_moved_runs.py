@@ -1,4 +1,4 @@
-"""Runs that are exported from one queue and imported into another go on there."""
+"""Runs that are exported from one queue and imported into another continue there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def moved(old: Handle, new: Handle, job_id: str) -> dict[str, Any]:
     return entry
 
 
-def test_a_suspended_run_waits_and_goes_on_in_the_other_queue(make_queue: MakeQueue, clock: Clock):
+def test_a_suspended_run_waits_and_continues_in_the_other_queue(make_queue: MakeQueue, clock: Clock):
     old, new = make_queue(clock=clock), make_queue(clock=clock)
     job = suspended(old)
 
