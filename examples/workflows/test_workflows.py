@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from schedq import JobFailed
+from schedq import Job, JobFailed
 from schedq.testing import QueueTester, override
 from workflows import expenses, orders, signup
 from workflows.agent import Model, TooManyRequestsError, get_model, research
@@ -158,3 +159,14 @@ def test_letters_end_when_the_user_has_had_enough(schedq_tester: QueueTester) ->
     schedq_tester.fast_forward()
 
     assert job.result(timeout=0) == 2
+
+
+def test_the_programs_take_the_same_way_whenever_they_run_again(schedq_tester: QueueTester) -> None:
+    order = fulfil.enqueue(17, 90)
+    order.send("packed", "p1")
+    jobs: list[Job[Any]] = [order, fulfil.enqueue(18, 900), approve.enqueue(BY_ADA), welcome.enqueue("ada")]
+    jobs.append(research.enqueue("Which city is warmer?"))
+    schedq_tester.fast_forward()
+
+    for job in jobs:
+        schedq_tester.assert_replays(job)

@@ -19,12 +19,14 @@ from schedq.logs import log
 from schedq.model.records import score_ms
 from schedq.model.tasks import is_task_call
 from schedq.model.times import LAST_INSTANT_MS, Duration, duration_ms, span
+from schedq.queue.job import Job
 from schedq.queue.queue import Queue, QueueBase
 from schedq.schedules.definition import Definition
 from schedq.schedules.records import scan_schedules
 from schedq.testing.captured import Captured
 from schedq.testing.loops import in_thread
 from schedq.testing.replacement import Replacement, replaced
+from schedq.testing.replays import differences
 from schedq.testing.runner import run_all
 from schedq.testing.server import empty, server_of_process
 from schedq.testing.virtual_time import VirtualTime
@@ -88,6 +90,36 @@ class QueueTester(Captured):
             self._go_to(at_ms)
             attempts += self._run(starts=False)
         raise UsageError(self._why_so_many(end_ms))
+
+    def assert_replays(self, job: Job[Any]) -> None:
+        """Check that the workflow of a job takes the same way and comes to the same end whenever it runs again.
+
+        The function runs again from each part of the job's record. No step is called, no message is taken, and hooks
+        and middleware are left out. This finds code outside of steps that uses a clock, random numbers or a store that
+        changes: by an operation that is not in the record, by other arguments of a step, or by another end.
+
+        Args:
+            job: one that has completed or failed in this test.
+
+        Raises:
+            AssertionError: it takes another way.
+            UsageError: it is no job of a workflow, it has not ended, or results of more than 1 KiB are gone.
+        """
+        _refuse_in_loop("assert_replays")
+        record = job.record()
+        if record is None:
+            raise UsageError(f"nothing is stored about job {job.id}")
+        for queues in self._by_name():
+            for queue in queues if queues[0].name == job.queue_name else ():
+                if (task := queue.registry.task_of(record.payload)) is not None:
+                    found = differences(queue.blocking, record)
+                    assert not found, "\n".join([f"workflow {task.name} takes another way when it runs again:", *found])
+                    return
+        raise UsageError(f"nothing here has the workflow of job {job.id}; import the module that defines it")
+
+    async def aassert_replays(self, job: Job[Any]) -> None:
+        """`assert_replays` in a thread, for async tests."""
+        await in_thread(self.assert_replays, job)
 
     async def arun_due(self) -> int:
         """`run_due` in a thread, for async tests."""
