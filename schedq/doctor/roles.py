@@ -70,7 +70,7 @@ PRODUCER: Final = Role(
     plain=_words("exists hgetall hmget sadd"),
     inside=_words(
         "exists hdel hget hincrby hlen hmget hrandfield hset hsetnx lindex llen lpos lpush lrange lrem ltrim persist"
-        " pexpire publish rpush time type unlink xadd zadd zcard zlexcount zmscore zrange zrem zremrangebyscore zscore"
+        " pexpire publish rpush time type unlink xadd zadd zcard zlexcount zmscore zrange zrem zscore"
     ),
 )
 WORKER: Final = Role(
@@ -83,7 +83,7 @@ WORKER: Final = Role(
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
     | _words("del get hexists hgetall info lmove lpop lset pttl rpop set")
-    | _words("zcount zrangebyscore zremrangebyrank"),
+    | _words("zcount zrangebyscore zremrangebyrank zremrangebyscore"),
 )
 VIEWER: Final = Role(
     "viewer",
