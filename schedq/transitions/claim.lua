@@ -272,8 +272,8 @@ look = function(id, is_held, gate, entry)
     to_enter[#to_enter + 1] = {id, job[18], job[19] or '', move == 'release' or move == 'reclaim'}
     seen[id], moved[id] = true, true
     return true
-  elseif gate and job[19] and whole(job[19]) > now then
-    entry.early = whole(job[19])
+  elseif gate and job[20] and whole(job[20]) > now then
+    entry.early = whole(job[20])
     return 'early'
   elseif closed and gate then
     if is_task_closed_to_all(closed) then return 'paused' end
