@@ -7,6 +7,7 @@ from typing import Any, Final
 from schedq.inspect import audit, bulk, samples, search, snapshot, stats, summary
 from schedq.inspect.bulk import Purge
 from schedq.inspect.gates import gate_page, see_gate
+from schedq.model.groups import GroupDefinition
 from schedq.model.records import ClaimedJob, Options, Settlement
 from schedq.model.settings import Settings
 from schedq.model.tasks import TaskOptions
@@ -22,6 +23,7 @@ from schedq.transitions import (
     claim,
     enqueue,
     gates,
+    groups,
     heartbeat,
     pause,
     promote,
@@ -37,6 +39,7 @@ from schedq.transitions import (
 QUEUE: Final = Settings("mail")
 LIMITED: Final = Settings("mail", gates={"api": '{"concurrency":2}'})
 NIGHTLY: Final = Definition("nightly", "1", cron="0 3 * * *")
+PRINTS: Final = GroupDefinition("prints", "g1", head='{"task":"print"', tail="}")
 SEEN: Final = records_module.ScheduleStatus("nightly", "86400000", "d", "t", "0", "", is_paused=False, error="")
 RUN: Final = ClaimedJob("a", None, 1, "token", run="v=1 began=1")
 
@@ -59,6 +62,13 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     enqueue.enqueue(LIMITED, _some(1, gate="api", key="42")[0]),
     *gates.define(LIMITED),
     gates.hold(QUEUE, "api", "42", "hold", 1000),
+    groups.fill(QUEUE, PRINTS, [',"args":[1]'], 0, close=True),
+    groups.cancel(QUEUE, "prints"),
+    *_first(groups.retry(QUEUE, "prints")),
+    *_first(groups.drop(QUEUE, "prints")),
+    *_first(groups.read(QUEUE, "prints")),
+    *_first(groups.results(QUEUE, "prints", 0)),
+    groups.advance(QUEUE),
     claim.claim(QUEUE, "request"),
     claim.claim(QUEUE, "request", 10, "worker", suspects=False),
     claim.claim(QUEUE, "request", 10, "worker", share=(2, 3, 1)),

@@ -26,6 +26,7 @@ from schedq.model.lifecycle import (
 )
 from tests import runs
 from tests.gates import Gates
+from tests.groups import Groups
 
 LAWS: Final = (
     "places",
@@ -42,6 +43,7 @@ LAWS: Final = (
     "gates",
     "runs",
     "run_counts",
+    "groups",
 )
 
 LAYOUT: Final = {
@@ -63,6 +65,13 @@ LAYOUT: Final = {
     "gate_holds": "zset",
     "gate_turns": "hash",
     "gate:*": "zset",
+    "groups": "zset",
+    "group:*:items": "list",
+    "group:*:failed": "list",
+    "group:*:counted": "string",
+    "group:*:succeeded": "string",
+    "group:*:results:*": "hash",
+    "group:*": "hash",
     "paused_tasks": "hash",
     "wake": "zset",
     "wake_held": "zset",
@@ -93,7 +102,10 @@ for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
   if kind == 'list' then holds = redis.call('LRANGE', key, 0, -1)
   elseif kind == 'zset' then holds = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   elseif kind == 'hash' then holds = redis.call('HGETALL', key)
-  elseif kind == 'string' then holds = {redis.call('GET', key)}
+  elseif kind == 'string' then
+    local value = redis.call('GET', key)
+    local function hex(one) return string.format('%02x', string.byte(one)) end
+    holds = {string.find(value, '[^ -~]') and 'hex:' .. string.gsub(value, '.', hex) or value}  -- a bitmap is no text
   end
   found[#found + 1] = {key, kind, redis.call('PTTL', key), holds}
 end
@@ -286,6 +298,10 @@ class State:
         """The memos of a run can be read, no message is lost, and no suspended run is forgotten."""
         for job_id, key in self.jobs().items():
             yield from runs.broken(job_id, key.holds) if key.kind == "hash" else ()
+
+    def _groups(self) -> Iterator[str]:
+        """Children that ended are counted, and while a group runs, something of it waits or runs."""
+        yield from Groups(self).broken() if "groups" in self.keys else ()
 
     def _unique(self) -> Iterator[str]:
         """Of the jobs with a unique key, at most one waits or runs, or awaits its first claim. The index names it."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from schedq.background.advancer import Advancer
 from schedq.background.observers import NO_OBSERVERS, Observers
 from schedq.background.reclaimer import Reclaimer
 from schedq.background.reconnecting_client import LogThrottle, ReconnectingClient, run_forever
@@ -70,6 +71,7 @@ class Promoter:
         self._client = client
         self._reclaimer = Reclaimer(self._settings, client, refresh, observers)
         self._scheduler = Scheduler(self._settings, client)
+        self._advancer = Advancer(self._settings, client)
         self._subscription = PubSub(queue.address, queue.settings, "-due")
         self._losses = client.availability.losses
         self._woken = asyncio.Event()
@@ -102,7 +104,7 @@ class Promoter:
 
     def use(self, settings: Settings) -> None:
         """Use other settings from now on."""
-        self._settings = self._reclaimer.settings = self._scheduler.settings = settings
+        self._settings = self._reclaimer.settings = self._scheduler.settings = self._advancer.settings = settings
 
     def step_in(self, vacancy: Part) -> None:
         """Handle a heartbeat's report of a vacant part: check at once if it is better than the current part."""
@@ -138,14 +140,15 @@ class Promoter:
             return _LONGEST_SLEEP_S  # the subscription's confirmation ends this sleep
         reclaim_s = await self._reclaimer.look(promotion)
         has_fired, slot_ms = await self._scheduler.look(promotion)
+        has_more, group_ms = await self._advancer.look(promotion)
         self._count_wakings(promotion, has_news=bool(promotion.moved or has_fired or reclaim_s == 0))
-        if promotion.has_more or has_fired:
+        if promotion.has_more or has_fired or has_more:
             return 0.0
         wait = _LONGEST_SLEEP_S if reclaim_s is None else min(_LONGEST_SLEEP_S, reclaim_s)
         if promotion.woken_for and self._wakings:
             self._wakings -= 1
             wait = min(wait, _CLAIM_S)
-        for instant in (promotion.next_due_ms, slot_ms):
+        for instant in (promotion.next_due_ms, slot_ms, group_ms):
             if instant is not None:
                 self._wake_at(instant)
         return max(0.0, wait)

@@ -66,23 +66,24 @@ def _words(text: str) -> frozenset[str]:
 PRODUCER: Final = Role(
     "producer",
     "puts jobs into queues, waits for their results, sends them messages, cancels them",
-    scripts=_words("enqueue enqueue_unique watch cancel send"),
-    plain=_words("exists hgetall hmget sadd"),
+    scripts=_words("enqueue enqueue_unique watch cancel send cancel_group fill_group"),
+    plain=_words("exists hgetall hmget llen lrange sadd zrange"),
     inside=_words(
-        "exists hdel hget hincrby hlen hmget hrandfield hset hsetnx lindex llen lpos lpush lrange lrem ltrim persist"
-        " pexpire publish rpush time type unlink xadd zadd zcard zlexcount zmscore zrange zrem zscore"
+        "bitcount exists getbit hdel hexists hget hincrby hlen hmget hrandfield hset hsetnx lindex llen lpos lpush"
+        " lrange lrem ltrim persist pexpire publish rpush setbit time type unlink xadd zadd zcard zlexcount zmscore"
+        " zrange zrem zscore"
     ),
 )
 WORKER: Final = Role(
     "worker",
     "runs jobs, promotes and reclaims them, and does what a producer does",
     scripts=PRODUCER.scripts
-    | _words("claim define_gate delete_schedule deregister fire heartbeat promote reclaim recover")
+    | _words("advance claim define_gate delete_schedule deregister fire heartbeat promote reclaim recover")
     | _words("failed_try receive start_over step until")
     | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
-    | _words("del get hexists hgetall info lmove lpop lset pttl rpop set")
+    | _words("bitpos del get hgetall info lmove lpop lset pttl rpop set")
     | _words("zcount zrangebyscore zremrangebyrank zremrangebyscore"),
 )
 VIEWER: Final = Role(

@@ -21,7 +21,7 @@ from schedq.model.ids import new_request
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
 from schedq.model.settings import Settings
-from schedq.transitions import Argument, Binding, Operation, RoundTrips, unwrap
+from schedq.transitions import Argument, Binding, Operation, RoundTrips, groups, unwrap
 from schedq.transitions.cancel import cancel
 from schedq.transitions.requeue import requeue_these
 from schedq.transitions.reschedule import one_time, reschedule
@@ -336,12 +336,14 @@ class Purge:
     def steps(self) -> RoundTrips[int]:
         """Delete every job that existed when this began; returns how many.
 
-        Lists are emptied in the order in which jobs move. Those of live jobs are emptied again until nothing is left,
-        because a running job may have come back.
+        Batches come first, so that they make no more jobs. Lists are emptied in the order in which jobs move. Those of
+        live jobs are emptied again until nothing is left, because a running job may have come back.
         """
         keys = self._queue.keys
         live = ((keys.held, "zset"), (keys.delayed, "zset"), (keys.pending, "pending"), (keys.processing, "list"))
         ended = ((keys.completed, "list"), (keys.failed, "list"), (keys.cancelled, "list"), (keys.broken, "notes"))
+        yield from self._empty(live[:1])  # its reply says when this began
+        yield from groups.drop_all(self._queue, self._began)
         for _ in range(3):
             before = self.gone
             yield from self._empty(live)

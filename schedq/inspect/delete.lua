@@ -7,8 +7,8 @@ one LREM removes them all. If an error ends the script in between, a mark shows 
 back or noted as broken.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), leases (zset), stats (hash),
-      held (zset), resting (zset)
-ARGV  jobs, clock
+      held (zset), resting (zset), groups (zset)
+ARGV  jobs, clock, group_keys
       state: the state that the jobs must be in, or '' for any
       request: a new id, by which a repeated request is recognized
       position (number): how many entries come before them, counted from the old end of a list, or ''
@@ -25,6 +25,7 @@ local BEFORE, AROUND, FAR = 300, 1000, 1000
 --@include totals
 --@include idempotent
 --@include tombstone
+--@include group_end
 local bad = wrong_type('list', pending, completed, failed, cancelled) or wrong_type('zset', delayed, leases, held)
 if bad then return bad end
 
@@ -40,7 +41,7 @@ end
 local LISTS = {pending = pending, completed = completed, failed = failed, cancelled = cancelled}
 local searched, freed = 0, 0
 local taken, out, left = {}, {}, {}  -- ids; per list: {entries from the old end, id}; ids that leave another entry behind
-local from_lanes = {}
+local from_lanes, of_group = {}, {}
 
 local around = {}  -- ids near the position: how many entries come before each
 if position and LISTS[state] then
@@ -69,7 +70,7 @@ local function sought(id, place)
 end
 
 local function take(id)
-  local job = not taken[id] and read_job(id, 'status', 'payload', 'entry_left', 'tombstone')
+  local job = not taken[id] and read_job(id, 'status', 'payload', 'entry_left', 'tombstone', 'group')
   if job and job[4] then return 'n' end
   local lease = job and tonumber(redis.call('ZSCORE', leases, id))  -- 0: an error ended this move before
   local found = job and rests_in(id, job[1], lease == 0)
@@ -89,6 +90,7 @@ local function take(id)
   end
   taken[id] = found
   left[id] = job[3]
+  of_group[id] = job[5]
   freed = freed + #(job[2] or '')
   return 'y'
 end
@@ -117,6 +119,7 @@ end
 
 if #gone > 0 then
   allow_when_full(leases)
+  for id, group in pairs(of_group) do if group then tell_group(group, id, false, 'deleted') end end
   for _, id in ipairs(gone) do mark_in_transit(id) end
   for found, entries in pairs(out) do take_out(LISTS[found], entries) end
   for _, id in ipairs(from_lanes) do  -- the next job of its key may start now

@@ -4,8 +4,8 @@ Delete the jobs on one page of a list or zset that were enqueued before an insta
 Running jobs are deleted too; their workers then get LOST. Pages begin at the old end, where no new jobs are added. A job
 that belongs to a gate leaves its place there; claims and the promoter look at its key and gate again.
 
-KEYS  source (list or zset), leases (zset), stats (hash), resting (zset)
-ARGV  jobs, clock, gate_keys
+KEYS  source (list or zset), leases (zset), stats (hash), resting (zset), groups (zset)
+ARGV  jobs, clock, gate_keys, group_keys
       before (number): jobs enqueued by then are deleted, ms; '' for now
       offset (number): how many entries to skip at the old end
       length (number): the most entries to look at
@@ -19,6 +19,7 @@ local MOST_FREED = 1048576  -- bytes of payloads, because freeing memory takes t
 --@include numbers
 --@include totals
 --@include tombstone
+--@include group_end
 local bad = wrong_type(kind == 'zset' and 'zset' or 'list', source) or wrong_type('zset', leases)
 if bad then return bad end
 
@@ -44,7 +45,7 @@ if kind == 'zset' then first, last, step = 1, #ids, 1 end
 for i = first, last, step do
   if freed > MOST_FREED then more = true break end
   local id = ids[i]
-  local stored = redis.pcall('HMGET', jobs .. id, 'enqueued_at_ms', 'status', 'entry_left', 'tombstone', 'gate', 'key')
+  local stored = redis.pcall('HMGET', jobs .. id, 'enqueued_at_ms', 'status', 'entry_left', 'tombstone', 'gate', 'key', 'group')
   local enqueued, entry_left = whole(stored[1]), stored[3]
   -- An enqueue time in the future is damaged or from before the clock went back, so such a job is old and is deleted.
   if enqueued > before and enqueued <= now then
@@ -55,6 +56,10 @@ for i = first, last, step do
   else
     local bytes = redis.pcall('HSTRLEN', jobs .. id, 'payload')
     freed = freed + (type(bytes) == 'number' and bytes or 0)
+    if stored[7] then
+      allow_when_full(leases)
+      tell_group(stored[7], id, false, 'deleted')
+    end
     -- The entry is removed last, so that a repetition finds the job if an error ends the script in between.
     delete_record(jobs .. id, entry_left)
     redis.call('ZREM', leases, id)

@@ -157,6 +157,11 @@ class QueueKeys:
     """HASH gate → the tags of the last start and the last entrant, and its own tag."""
     gate_keys = Key("gate:")
     """Prefix of the keys of gates: `NAME:ready`, `NAME:running`, `NAME:tags` and `NAME:rates`, all ZSETs."""
+    groups = Key()
+    """ZSET group → instant of the next attention, ms: 0 for now; for one that has ended, when it is deleted."""
+    group_keys = Key("group:")
+    """Prefix of the keys of groups: `NAME`, a HASH, and `NAME:` with `items`, `counted`, `succeeded`, `failed` or
+    `results:N` behind it."""
     unique_keys = Key()
     """HASH unique key → end of its window, ms or 0, and the id of the job whose record may hold it."""
     schedules = Key()
@@ -190,6 +195,10 @@ class QueueKeys:
     def job(self, job_id: str) -> str:
         """HASH of one job."""
         return self.jobs + job_id
+
+    def group(self, name: str) -> str:
+        """HASH of one group."""
+        return self.group_keys + name
 
     def schedule(self, schedule_id: str) -> str:
         """HASH of one schedule: its definition and its state."""

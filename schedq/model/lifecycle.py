@@ -44,6 +44,8 @@ MOVES: Final = (
     Move("enqueue", (NOWHERE,), (PENDING, DELAYED), ("enqueue", "enqueue_unique")),
     Move("promote", (DELAYED,), (PENDING,), ("promote", "claim")),
     Move("fire", (NOWHERE,), (PENDING, DELAYED), ("fire",)),
+    Move("make", (NOWHERE,), (PENDING,), ("fill_group", "settle", "advance")),
+    Move("wake", (DELAYED,), (PENDING,), ("fill_group", "settle", "advance")),
     Move("trigger", (NOWHERE,), (PENDING,), ("trigger",)),
     Move("claim", (PENDING,), (PROCESSING,), ("claim",)),
     Move("hold", (PENDING,), (PENDING,), ("claim",)),
@@ -62,11 +64,13 @@ MOVES: Final = (
     Move("defer", (PENDING,), (DELAYED,), ("claim",)),
     Move("refuse", (PENDING,), (FAILED,), ("claim",)),
     Move("break", (PENDING, DELAYED, PROCESSING), (BROKEN,), ("claim", "promote", "reclaim", "fire")),
-    Move("cancel", (DELAYED, PENDING), (CANCELLED,), ("cancel", "fire", "claim")),
+    Move("cancel", (DELAYED, PENDING), (CANCELLED,), ("cancel", "fire", "claim", "advance")),
     Move("reschedule", (DELAYED,), (DELAYED, PENDING), ("reschedule",)),
     Move("send", (DELAYED,), (PENDING,), ("send",)),
     Move("requeue", (FAILED, CANCELLED), (PENDING,), ("requeue",)),
-    Move("trim", (COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("settle", "reclaim", "cancel", "claim", "fire")),
+    Move(
+        "trim", (COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("settle", "reclaim", "cancel", "claim", "fire", "advance")
+    ),
     Move("purge", JOB_STATES, (NOWHERE,), ("purge",)),
     Move("delete", (DELAYED, PENDING, COMPLETED, FAILED, CANCELLED), (NOWHERE,), ("delete",)),
 )

@@ -8,8 +8,8 @@ memory is full, so then everything fails, and the slots stay due.
 
 KEYS  schedules (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list),
       broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream), held (zset),
-      resting (zset)
-ARGV  jobs, clock, events, log_size, due_channel, definitions, failed_history (number), failed_ttl_ms,
+      resting (zset), groups (zset)
+ARGV  jobs, clock, events, log_size, due_channel, group_keys, definitions, failed_history (number), failed_ttl_ms,
       min_keep_ms (number)
       kept (number): how many slots to keep the outcome of
       plans...: per schedule: id, slot, definition, next slot or '', count of entries; and per entry: fire | skip |
@@ -35,6 +35,7 @@ local ACTIVE = {pending = true, delayed = true, processing = true}
 --@include tombstone
 --@include trim
 --@include retention
+--@include group_end
 --@include cancel
 --@include broken
 --@include slot_log
@@ -180,7 +181,7 @@ for _, turn in ipairs(turns) do
       upcoming = '+inf'
     else
       if turn.cancel then
-        local job = read_job(turn.cancel, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms')
+        local job = read_job(turn.cancel, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group')
         if job and not FINISHED[job[1]] then cancel_job(turn.cancel, job, turn.last) end
       end
       local key = definitions .. turn.id

@@ -36,7 +36,7 @@ from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some
 from schedq.testing.loops import Runner, beside_loop, with_runner
-from schedq.transitions import gates, renew
+from schedq.transitions import gates, groups, renew
 from schedq.workflows.attempt import WorkflowAttempt, check_code
 from schedq.workflows.recorder import Suspended
 
@@ -90,12 +90,13 @@ def run_all(queues: Sequence[QueueBase], limit: int, *, starts: bool = True) -> 
 
 def _run_all(known: Sequence[Queue], limit: int, runner: Runner) -> int:
     attempts, cache, offset, moved, first = 0, DefinitionCache(), 0, 0, known[0]
+    has_advanced = False
     entered: dict[Queue, Resources] = {}
     with ExitStack() as stack:
         while attempts < limit:
             job = first.claim(timeout_ms=0)
             if job is not None:
-                attempts += 1
+                attempts, has_advanced = attempts + 1, False
                 queue = next((queue for queue in known if _can_run(queue, job)), first)
                 if queue not in entered:
                     entered[queue] = stack.enter_context(resources_of(queue, runner))
@@ -104,8 +105,11 @@ def _run_all(known: Sequence[Queue], limit: int, runner: Runner) -> int:
             fired = first._drive(fire_due(first.settings, cache, offset=offset))
             offset, moved = fired.offset, moved + fired.moved
             if not fired.has_more:
-                if not moved:
+                if not moved and has_advanced:
                     break
+                if not moved:
+                    first._drive(groups.advance_all(first.settings))
+                    has_advanced = True
                 moved = 0
     return attempts
 

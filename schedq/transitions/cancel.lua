@@ -5,8 +5,8 @@ If `pending` is longer than 10,000, the entry stays there, and the claim that re
 list would block all other clients.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), stats (hash), log (stream),
-      held (zset), resting (zset)
-ARGV  jobs, clock, events, log_size
+      held (zset), resting (zset), groups (zset)
+ARGV  jobs, clock, events, log_size, group_keys
       request: a new id, by which a repeated request is recognized
       id: the job
       failed_history (number), failed_ttl_ms, min_keep_ms (number)
@@ -26,11 +26,12 @@ Returns  cancelled | asked | no
 --@include trim
 --@include idempotent
 --@include retention
+--@include group_end
 --@include cancel
 local bad = wrong_type('list', pending, processing, cancelled) or wrong_type('zset', delayed, leases)
 if bad then return bad end
 
-local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms')
+local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group')
 if not job then return 'no' end
 local before = earlier_reply(job[3], request)
 if before then return before end

@@ -21,8 +21,8 @@ claim brings those that it meets in `pending` there. While nothing has a gate, n
 KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
       wake (zset), paused (string), log (stream), suspects (zset), cancelled (list), paused_tasks (hash), held (zset),
       lanes (hash), wake_held (zset), gates (hash), open_gates (zset), resting (zset), gate_holds (zset),
-      gate_turns (hash)
-ARGV  jobs, clock, events, log_size, gate_keys
+      gate_turns (hash), groups (zset)
+ARGV  jobs, clock, events, log_size, gate_keys, group_keys
       request: a new id; the tokens of the claimed jobs begin with it
       limit (number): the most jobs to claim
       visibility_ms (number)
@@ -337,8 +337,13 @@ if #unfit + #expired + #strays > 0 then
   --@include tombstone
   --@include trim
   --@include retention
+  --@include group_end
   local function expire_failed(id)
     expire_record(jobs .. id, kept_for(redis.call('HGET', jobs .. id, 'failed_ttl_ms'), '', failed_ttl_ms))
+  end
+  local function tell_its_group(id, text)
+    local group = redis.call('HGET', jobs .. id, 'group')
+    if group then tell_group(group, id, false, text) end
   end
 
   for _, entry in ipairs(unfit) do
@@ -347,6 +352,7 @@ if #unfit + #expired + #strays > 0 then
       to_broken(id, reason)
     else
       local text = 'unreadable payload: there is none'
+      tell_its_group(id, text)
       redis.call('LPUSH', processing, id)  -- if an error ends the script here, the reclaimer repairs it
       redis.call('HSET', jobs .. id, 'status', 'failed', 'settled_move', 'refuse', 'last_error', text, 'last_error_at_ms', stamp)
       redis.call('HDEL', jobs .. id, 'claim_token')
@@ -362,6 +368,7 @@ if #unfit + #expired + #strays > 0 then
 
   for _, entry in ipairs(expired) do
     local id, job = unpack(entry)
+    tell_its_group(id, 'expired')
     redis.call('LPUSH', processing, id)  -- as above
     redis.call('HSET', jobs .. id, 'status', 'cancelled', 'cancelled_at_ms', stamp, 'cancel_reason', 'expired')
     redis.call('HDEL', jobs .. id, 'claim_token', 'waiter')

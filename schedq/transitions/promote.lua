@@ -11,7 +11,7 @@ of them have places, which they keep by looking regularly, and the others take t
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
       paused (string), promoter (string), workers (zset), schedules (zset), standbys (hash), paused_tasks (hash),
       held (zset), lanes (hash), wake_held (zset), gates (hash), open_gates (zset), resting (zset),
-      gate_holds (zset), gate_turns (hash)
+      gate_holds (zset), gate_turns (hash), groups (zset)
 ARGV  jobs, clock, gate_keys
       limit (number): the most jobs to promote
       promoter_id: the caller's id, or '' if it is not a promoter
@@ -20,7 +20,8 @@ ARGV  jobs, clock, gate_keys
       wakes
 Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due instant or '', earliest end of a lease or
          '', claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was
-         woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again}
+         woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again,
+         the next instant at which a group needs attention, or ''}
 ]]
 local MOST_ROUSED = 100
 --@include clock
@@ -62,8 +63,11 @@ local function stand_by(me, left)
   return place, wait
 end
 
--- One command for all: 1 for `wake`, 2 for `held` and 4 for `gates`.
-local found = redis.call('EXISTS', wake, held, held, gates, gates, gates, gates)
+-- One command for all: 1 for `wake`, 2 for `held`, 4 for `gates` and 8 for `groups`.
+local found = redis.call('EXISTS', wake, held, held, gates, gates, gates, gates, groups, groups, groups, groups, groups, groups, groups,
+  groups)
+local group_at = found >= 8 and redis.pcall('ZRANGE', groups, 0, 0, 'WITHSCORES')[2] or ''
+found = found % 8
 if found >= 4 then
   bad = wrong_type('hash', gates, lanes, gate_turns) or wrong_type('zset', held, open_gates, resting, gate_holds)
   if bad then return bad end
@@ -78,7 +82,7 @@ if promoter_id ~= '' then
   local left = type(holder) == 'string' and redis.call('PTTL', promoter) or 0
   if type(holder) == 'string' and holder ~= promoter_id and left >= 0 and left <= tonumber(lease_ms) then
     local place, wait = stand_by(promoter_id, left)
-    return {'STANDBY', now, 0, 0, '', '', 0, alive, '', '', place, wait}
+    return {'STANDBY', now, 0, 0, '', '', 0, alive, '', '', place, wait, ''}
   end
   allow_when_full(leases)
   redis.call('SET', promoter, promoter_id, 'PX', lease_ms)
@@ -152,4 +156,4 @@ slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''
 local first = next_due()
 if next_rest ~= '' and (first == '' or tonumber(next_rest) < tonumber(first)) then first = next_rest end
-return {word, now, moved, (due == limit or has_roused) and 1 or 0, first, first_end, unleased, alive, slot, woken_for, 1, 0}
+return {word, now, moved, (due == limit or has_roused) and 1 or 0, first, first_end, unleased, alive, slot, woken_for, 1, 0, group_at}

@@ -45,6 +45,7 @@ class Promotion:
         woken_for: the next job in line, if jobs were waiting without a wake marker and it was set again; else ''.
         part: the caller's part.
         wait_ms: the time until a standby looks again.
+        next_group_ms: when a group needs attention next, or None.
     """
 
     is_leader: bool
@@ -59,6 +60,7 @@ class Promotion:
     woken_for: str = ""
     part: Part = Part.LEADER
     wait_ms: int = 0
+    next_group_ms: int | None = None
 
 
 def promote(queue: Settings, limit: int, holder: str = "") -> Operation[Promotion]:
@@ -76,11 +78,15 @@ def promote_due(queue: Settings, limit: int) -> RoundTrips[int]:
         found: Promotion = unwrap(reply)
         moved += found.moved
         limit = limit - max(1, found.moved) if found.has_more else 0
+        if found.next_group_ms is not None and found.next_group_ms <= found.now_ms:
+            from schedq.transitions.groups import advance_all
+
+            yield from advance_all(queue)
     return moved
 
 
 def _read_promotion(reply: list[Any]) -> Promotion:
-    role, now, moved, more, due, end, unleased, workers, slot, woken, part, wait = reply
+    role, now, moved, more, due, end, unleased, workers, slot, woken, part, wait, group = reply
     return Promotion(
         role == "HELD",
         int(now),
@@ -94,6 +100,7 @@ def _read_promotion(reply: list[Any]) -> Promotion:
         woken,
         Part(part),
         int(wait),
+        score_ms(group) if group else None,
     )
 
 

@@ -16,8 +16,8 @@ any more, because its record vanished, are freed, and a page of the lanes is loo
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream),
       tasks (hash), held (zset), lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset),
-      gate_turns (hash)
-ARGV  jobs, clock, events, log_size, due_channel, gate_keys
+      gate_turns (hash), groups (zset)
+ARGV  jobs, clock, events, log_size, due_channel, gate_keys, group_keys
       limit (number): the most leases to look at
       visibility_ms (number), max_attempts (number), completed_history (number), failed_history (number),
       failed_ttl_ms, min_keep_ms (number)
@@ -53,6 +53,7 @@ local LAST_INSTANT = 253402300799999
 --@include trim
 --@include completed
 --@include retention
+--@include group_end
 local bad = wrong_type('list', processing, pending, completed, failed, cancelled, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
 local has_gates = redis.call('EXISTS', gates) == 1
@@ -176,6 +177,7 @@ local function take_back(id, key, job)
   end
   take_entry(id, whole(job[9]))
   local text = 'lease expired ' .. digits(crashes) .. (crashes == 1 and ' time' or ' times')
+  if job[21] and FINISHED[status] then tell_group(job[21], id, false, job[7] and 'cancelled' or text) end
   redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes,
     'attempts', attempts, 'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',
     with_attempt(job[11], attempts, job[12], whole(job[9]), 'lost', text), unpack(becomes))
@@ -208,7 +210,7 @@ end
 local function read(id)
   return read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'crashes', 'backoff', 'stop', 'claim_token',
     'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token', 'settled_move', 'run_at_ms', 'settled_token',
-    'completed_ttl_ms', 'failed_ttl_ms', 'gate', 'key')
+    'completed_ttl_ms', 'failed_ttl_ms', 'gate', 'key', 'group')
 end
 
 local function decide(id)
@@ -220,6 +222,10 @@ local function decide(id)
     return
   end
   local status = job[1]
+  if job[21] and FINISHED[status] then  -- another program's worker has ended it
+    local found = redis.call('HMGET', jobs .. id, 'result', 'last_error')
+    tell_group(job[21], id, status == 'completed', status == 'completed' and (found[1] or 'null') or found[2] or status)
+  end
   if is_waiting(id, status) then
     local kept = keep(id, job)
     local dropped = drop(id)

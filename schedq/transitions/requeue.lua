@@ -7,8 +7,8 @@ The longer the two lists, the fewer jobs a call takes, because it searches them 
 oldest.
 
 KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset), paused (string), log (stream),
-      leases (zset), unique_keys (hash)
-ARGV  jobs, clock, log_size
+      leases (zset), unique_keys (hash), groups (zset)
+ARGV  jobs, clock, log_size, group_keys
       request: a new id, by which a repeated request is recognized
       ids...
 Returns  per job: yes | no (neither failed nor cancelled) | UNIQUE and the id of the job that holds its unique key; fewer
@@ -25,6 +25,7 @@ Returns  per job: yes | no (neither failed nor cancelled) | UNIQUE and the id of
 --@include idempotent
 --@include expiry
 --@include unique
+--@include group_end
 local bad = wrong_type('list', pending, failed, cancelled) or wrong_type('zset', leases)
 if bad then return bad end
 
@@ -76,10 +77,20 @@ local function forget_failures(id, run)
   return run, gone
 end
 
+-- A child that is to run again has not ended. In a group that has, it is a job like any other.
+local function take_back_end(field)
+  local name, number, generation = string.match(field, '^([%w_-]+) (%d+) (%w+)$')
+  local group = name and group_named(name)
+  if group and group.status == 'running' and group.generation == generation and whole(number) < group.total then
+    redis.pcall('SETBIT', group.counted_key, number, 0)  -- the mark stays: the counters are wrong now
+  end
+end
+
 local function revive(id, job)
   local key = jobs .. id
   local holder = job[8] and take_key(id, job[8], job[9])
   if holder then return 'UNIQUE ' .. holder end
+  if job[11] then take_back_end(job[11]) end
   spent = spent + (is_oldest[id] and OLDEST or searched) + 200
   mark_in_transit(id)
   -- Another program may have trimmed the entry but not the record.
@@ -104,7 +115,7 @@ end
 for i = ids_start, #ARGV do
   if #words > 0 and spent + OLDEST > MOST_SEARCHED then break end
   local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts', 'last_error_at_ms', 'cancelled_at_ms',
-    'tombstone', 'unique', 'unique_rule', 'run')
+    'tombstone', 'unique', 'unique_rule', 'run', 'group')
   local word = job and earlier_reply(job[3], request)
   if not word then
     word = (job and not job[7] and (job[1] == 'failed' or job[1] == 'cancelled')) and revive(ARGV[i], job) or 'no'

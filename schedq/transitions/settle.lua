@@ -17,8 +17,8 @@ limited job goes back to the front of its lane, as a released one does, and its 
 
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream), held (zset),
-      lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash)
-ARGV  jobs, clock, events, log_size, due_channel, gate_keys, completed_ttl_ms, failed_ttl_ms, completed_history (number),
+      lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash), groups (zset)
+ARGV  jobs, clock, events, log_size, due_channel, gate_keys, group_keys, completed_ttl_ms, failed_ttl_ms, completed_history (number),
       failed_history (number), min_keep_ms (number)
       claims (flag): the caller claims right after this, so it need not wake a worker for places that become free
       endings...: per job: complete | retry | fail | snooze | release | limit | suspend, id, token, delay in ms, text
@@ -55,6 +55,7 @@ local gate_of_key, left, entered, holds = nil, {}, {}, {}  -- what changes in ga
 local head  -- of `delayed`, before this script changes it
 local allowance = math.max(1, math.floor(200000 / (redis.call('LLEN', processing) + 200)))  -- the most attempts to end
 local shortened = 0  -- bytes of the records of runs that have completed
+local tell, go_on_with_others  -- if a job belongs to a group
 
 local function arrive(place, id, outcome)
   local ids = ended[place] or {}
@@ -95,6 +96,16 @@ local function limited_in_a_row(history)
   return count
 end
 
+-- Its group comes first, before a status says that a job has ended.
+local function tell_its_group(...)
+  if not tell then
+    --@include group_end
+    --@include group_next
+    tell, go_on_with_others = tell_group, go_on_with_groups
+  end
+  tell(job[11], ...)
+end
+
 -- End an attempt in another way than by its success.
 local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
   local run = job[10] or (move == 'suspend' and note)
@@ -127,6 +138,7 @@ local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
     return is_in_order
   end
 
+  if job[11] and (job[3] or move == 'fail') then tell_its_group(id, false, job[3] and 'cancelled' or note) end
   if job[3] then
     write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
     finish(id, key, 'cancelled', attempts, kept_for(job[9], ttl, failed_ttl_ms))
@@ -184,6 +196,7 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
   take_claimed(id, whole(job[5]))
   if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
   if move ~= 'complete' then return settle_otherwise(move, id, key, token, delay, text, note, ttl) end
+  if job[11] then tell_its_group(id, true, text, note) end
   write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
   if note ~= '' then redis.call('HSET', key, 'result_error', note) end
   if job[10] and string.find(job[10], ' large=[1-9]') then
@@ -234,7 +247,7 @@ for i = endings_start, #ARGV, 9 do
     word = 'AGAIN'
   elseif token ~= '' then
     job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
-      'history', 'worker', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms', 'run')
+      'history', 'worker', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms', 'run', 'group')
     if not job.err and job[1] == 'processing' and job[2] == token then
       gate, gate_key = nil, nil
       if ARGV[i + 8] ~= '' then
@@ -256,13 +269,18 @@ if #gone == 0 then return words end
 if ended.completed then redis.call('LPUSH', completed, unpack(ended.completed)) end
 if ended.failed then redis.call('LPUSH', failed, unpack(ended.failed)) end
 if ended.cancelled then redis.call('LPUSH', cancelled, unpack(ended.cancelled)) end
-if head or #returned > 0 or look_at_gates then
+if head or #returned > 0 or look_at_gates or tell then
   --@include wake
   --@include due
   --@include push_back
   push_back(returned)
   if head and earliest < head then announce_due(earliest) end
   if look_at_gates then look_at_gates(set_wake, announce_due) end
+  if tell then
+    local has_more, has_made = go_on_with_others()
+    if has_made and not claims then set_wake() end
+    if has_more then announce_due(now) end
+  end
 end
 -- Leases are removed last: if an error ends the script earlier, the reclaimer finds the job by its lease and puts it back.
 redis.call('ZREM', leases, unpack(gone))

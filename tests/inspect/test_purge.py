@@ -82,7 +82,7 @@ def test_a_job_released_by_its_worker_during_a_purge_is_deleted_too(make_queue: 
     try:
         while True:
             answers = queue.execute(step)
-            if step[0].keys[0] == queue.keys.pending and jobs:
+            if step[0].keys[:1] == (queue.keys.pending,) and jobs:
                 queue.release(jobs.pop())
             elif jobs:
                 queue.snooze(jobs.pop(), 60)

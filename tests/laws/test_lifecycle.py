@@ -24,6 +24,9 @@ from tests.laws.test_scripts import FRAGMENTS, SCRIPTS, body
 
 NO_MOVES = {
     "define_gate": "writes limits",
+    "cancel_group": "says that a group is called off",
+    "drop_group": "deletes the record of a group",
+    "retry_group": "makes items of failures",
     "hold_gate": "stops claims of a gate or a key",
     "write_settings": "writes settings",
     "heartbeat": "a worker lives",
@@ -53,6 +56,7 @@ NO_MOVES = {
     "watch": "looks, and notes that a caller waits",
     "why": "looks",
 }
+OF_GROUPS = {"groups", "items", "failures"}
 STATUS = re.compile(r"'status', '(\w+)'")
 
 
@@ -115,8 +119,9 @@ def test_a_script_writes_the_statuses_of_its_moves_and_no_other(name: str):
 def test_a_script_that_makes_no_move_touches_no_place(name: str):
     pushes = re.findall(r"redis\.p?call\('(?:[LR]PUSH|[LR]POP|LREM|LTRIM|ZADD|ZREM)', (\w+)", body(name))
 
-    assert set(pushes) <= {"workers", "wake", "leases", "schedules", "samples", "resting", "gate_holds"}
-    assert "'status'," not in re.sub(r"read_job\(.*\)", "", body(name))
+    assert set(pushes) <= {"workers", "wake", "leases", "schedules", "samples", "resting", "gate_holds", *OF_GROUPS}
+    if name not in ("cancel_group", "retry_group"):  # a group has a status, too
+        assert "'status'," not in re.sub(r"read_job\(.*\)", "", body(name))
 
 
 @for_each(SCRIPTS)
@@ -134,6 +139,19 @@ def test_fragments_are_all_used():
     }
 
     assert used == set(FRAGMENTS)
+
+
+@for_each(sorted({script for move in MOVES for script in move.scripts}))
+def test_a_script_that_can_end_a_job_tells_its_group_first(name: str):
+    """Except of one that has ended already, and of one without a readable record, which an audit finds."""
+    moves = [move for move in MOVES if name in move.scripts and move.name != "trim"]
+    ends = {move.name for move in moves if set(move.target) & (FINISHED | {NOWHERE})}
+    included = re.findall(r"^ *--@include (\w+)$", scripts.text(name), re.MULTILINE)
+
+    assert ("group_end" in included) >= bool(ends), f"{name} makes {ends}"
+    if ends:
+        source = scripts.load(name).source
+        assert source.count("tell_group") > source.count("local function tell_group"), f"{name} calls it nowhere"
 
 
 def table_in_the_handbook() -> list[tuple[str, str, str, str]]:
@@ -154,5 +172,5 @@ def test_the_handbook_shows_the_same_moves():
 
 def test_claimed_jobs_are_the_only_ones_that_can_be_settled():
     for move in MOVES:
-        if "settle" in move.scripts and move.name != "trim":
+        if "settle" in move.scripts and move.name not in ("trim", "make", "wake"):
             assert move.source == (PROCESSING,)

@@ -230,10 +230,13 @@ _DECODED = {
     "shared/gate_facts": ["text"],
     "define_gate": ["text", "limits", "limits"],
     "enqueue_unique": ["gate_limits"],
+    "fill_group": ["definition", "gate_limits"],
+    "shared/group_next": ["options"],
     "settle": ["text"],
     "send": ["job"],
 }
-"""What scripts decode: names of tasks, limits of gates and what runs wait for, apart from the one payload."""
+"""What scripts decode: names of tasks, limits of gates, fields of jobs and what runs wait for, apart from the one
+payload."""
 
 
 @for_each(NAMES)

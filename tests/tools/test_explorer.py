@@ -14,6 +14,7 @@ from scripts.tools.explore.bug import Bug, broken
 from scripts.tools.explore.bugs import BUGS
 from scripts.tools.explore.scenarios import SCENARIOS
 from scripts.tools.explore.scenarios_of_gates import GATE_SCENARIOS
+from scripts.tools.explore.scenarios_of_groups import GROUP_SCENARIOS
 from scripts.tools.explore.scenarios_of_runs import RUN_SCENARIOS
 from scripts.tools.explore.search import Actor, Scenario, Search
 from scripts.tools.explore.world import World
@@ -30,7 +31,8 @@ def world() -> Iterator[World]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_schedule_breaks_a_law(world: World, scenario: Scenario) -> None:
-    report = Search(world, scenario, seed=1, most=20 if scenario in (*GATE_SCENARIOS, *RUN_SCENARIOS) else 100).run()
+    is_large = scenario in (*GATE_SCENARIOS, *GROUP_SCENARIOS, *RUN_SCENARIOS)
+    report = Search(world, scenario, seed=1, most=20 if is_large else 100).run()
 
     assert report.violations == []
     assert report.schedules >= 20

@@ -14,6 +14,7 @@ from tests.doors import Clock, Handle
 from tests.transitions.scenes import one_door
 
 HINTS = {"wake", "wake_held", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
+HINTS |= {"groups"}
 """Keys that only inform, count or speed things up never block a job."""
 
 UNTOUCHED = {("enqueue", "delayed"), ("claim", "cancelled"), ("claim", "lanes")}
@@ -31,6 +32,7 @@ OF_GATES = {"lanes", "gates", "open_gates", "resting", "gate_holds", "gate_turns
 """Keys that matter only while jobs belong to gates."""
 
 ZSETS = {
+    "groups",
     "open_gates",
     "resting",
     "gate_holds",

@@ -28,8 +28,8 @@ local function take_out(id, status, runs, was_marked)
   return redis.call('LREM', pending, 0, id) > 0 or was_marked
 end
 
--- Cancel a waiting job, or ask a running one to stop; returns cancelled, asked or no. `job` is its status, payload,
--- request, attempts, waiter and failed_ttl_ms.
+-- Needs group_end. Cancel a waiting job, or ask a running one to stop; returns cancelled, asked or no. `job` is its status,
+-- payload, request, attempts, waiter, failed_ttl_ms and group.
 local function cancel_job(id, job, request)
   local key = jobs .. id
   -- A lease of 0 means that an error ended this move before, so the job may have no entry.
@@ -38,6 +38,7 @@ local function cancel_job(id, job, request)
   if not runs then mark_in_transit(id) end
   local is_out, entry_left = take_out(id, job[1], runs, lease == 0)
   if is_out then
+    if job[7] then tell_group(job[7], id, false, 'cancelled') end
     redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
     if entry_left then
       local before = whole(redis.call('HMGET', key, 'entry_left')[1])  -- more than 0: it was cancelled and requeued before

@@ -23,7 +23,7 @@ import redis
 from schedq.errors import SchedqError
 from schedq.queue.queue import Queue
 from schedq.transitions import Operation, claim
-from schedq.transitions.scripts import Script
+from schedq.transitions.scripts import Script, header
 from scripts.tools.crashes.recovery import finish, lost, recover
 from scripts.tools.crashes.scene import Scene, Staged
 from tests.doors import Clock
@@ -207,7 +207,8 @@ class Stage:
                     wrong.append(f"returned {reply!r}")
                 accepted |= set(staged.accepts)
             else:
-                request = str(staged.operation.args[5])
+                names = [each.name for each in header("claim").args]
+                request = str(staged.operation.args[names.index("request")])
                 jobs = queue._drive(claim.recover(queue.settings, request))
                 first = [job.id for job in jobs]
                 wrong += [f"settling a recovered job returns {word}" for word in finish(queue, jobs) if word != "OK"]

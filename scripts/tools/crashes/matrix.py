@@ -107,7 +107,7 @@ def of_points(points: Sequence[Point]) -> str:
         return "nothing to repair"
     *cut, whole = [point for point in points if point.then == AGAIN]
     costs = [point for point in cut if point.ran != whole.ran]
-    if any(set(whole.ran) - set(point.ran) - set(point.places["failed"]) for point in costs):
+    if any(set(whole.ran) - set(point.ran) - set(point.places.get("failed", ())) for point in costs):
         return "repaired; sent again: another effect"
     outcome = "repaired; counts as an attempt" if costs else "repaired; sent again: normal effect"
     if any(len(point.places.get("broken", ())) > len(whole.places.get("broken", ())) for point in cut):

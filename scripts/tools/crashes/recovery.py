@@ -40,7 +40,7 @@ def recover(queue: Queue, clock: Clock) -> list[str]:
         ran += moved
         depths = queue.stats()
         left = sum(depths[f"{place}_depth"] for place in ("pending", "processing", "delayed", "leases"))
-        if not (moved or sweep.taken_back or left):
+        if not (moved or sweep.taken_back or left or queue._ask(_marked_groups(queue))):
             break
     return ran
 
@@ -48,6 +48,10 @@ def recover(queue: Queue, clock: Clock) -> list[str]:
 def _paused_gates(queue: Queue) -> Operation[list[str]]:
     words = ("ZRANGE", queue.settings.keys.gate_holds, "+inf", "+inf", "BYSCORE")
     return Operation("paused gates", None, (), words, list)
+
+
+def _marked_groups(queue: Queue) -> Operation[int]:
+    return Operation("marked groups", None, (), ("ZCOUNT", queue.settings.keys.groups, 0, 0), int)
 
 
 def work(queue: Queue) -> list[str]:

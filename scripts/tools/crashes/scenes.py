@@ -6,6 +6,7 @@ from typing import Final
 
 from scripts.tools.crashes import (
     scenes_of_gates,
+    scenes_of_groups,
     scenes_of_jobs,
     scenes_of_operators,
     scenes_of_runs,
@@ -16,6 +17,7 @@ SCENES: Final = (
     *scenes_of_jobs.SCENES,
     *scenes_of_gates.SCENES,
     *scenes_of_runs.SCENES,
+    *scenes_of_groups.SCENES,
     *scenes_of_operators.SCENES,
     *scenes_of_schedules.SCENES,
 )

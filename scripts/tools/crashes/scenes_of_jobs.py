@@ -10,6 +10,7 @@ from schedq.inspect import stats
 from schedq.model.progress import ProgressReport
 from schedq.model.records import Options, Settlement
 from schedq.transitions import claim, enqueue, pause, promote, reclaim, renew, settle
+from schedq.transitions.scripts import header
 from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, failed_job, held_jobs, mark_job, wipe_job
 from tests.doors import Clock
 
@@ -81,7 +82,8 @@ def _claim_large(queue: Queue, clock: Clock) -> Staged:
     """The second job does not fit into one reply."""
     ids = queue.enqueue_many(["x" * 100, "y" * 100])
     operation = claim.claim(queue.settings, "request", 20)
-    args = (*operation.args[:11], 150, *operation.args[12:])
+    at = [each.name for each in header("claim").args].index("bytes")
+    args = (*operation.args[:at], 150, *operation.args[at + 1 :])
     return Staged(operation._replace(args=args), ids)
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from scripts.tools.explore.bug import Bug
 from scripts.tools.explore.bugs_of_gates import GATE_BUGS
+from scripts.tools.explore.bugs_of_groups import GROUP_BUGS
 from scripts.tools.explore.bugs_of_runs import RUN_BUGS
 
 BUGS: Final = (
@@ -372,4 +373,5 @@ BUGS: Final = (
     ),
     *GATE_BUGS,
     *RUN_BUGS,
+    *GROUP_BUGS,
 )

@@ -15,7 +15,7 @@ from schedq.model.settings import Settings
 from schedq.model.tasks import is_task_call
 from schedq.transitions import Operation
 from schedq.transitions.scripts import header
-from scripts.tools.explore import gate_laws, run_laws
+from scripts.tools.explore import gate_laws, group_laws, run_laws
 from tests.gates import Gates
 from tests.state import Key, State
 
@@ -77,10 +77,14 @@ def enter(ledger: Ledger, entry: Entry) -> tuple[Ledger, list[str]]:
     if isinstance(entry.reply, SchedqError) and not isinstance(entry.reply, RunLost):
         return ledger, []
     handle = _HANDLERS.get(entry.operation.name)
+    made = group_laws.new_jobs(entry.before, entry.after) if "groups" in entry.after.keys else ()
+    if new := {_key(entry, job_id): JobLedger(expires_ms=_expires_ms(entry, job_id)) for job_id in made}:
+        ledger = ledger | {key: known for key, known in new.items() if key not in ledger}
+    complaints = list(group_laws.called_off(entry.before, entry.after)) if "groups" in entry.before.keys else []
     if handle is None:
-        return ledger, []
+        return ledger, complaints
     ledger = dict(ledger)
-    return ledger, [*handle(ledger, entry), *_runs_kept(entry)]
+    return ledger, [*complaints, *handle(ledger, entry), *_runs_kept(entry)]
 
 
 def _runs_kept(entry: Entry) -> Iterator[str]:
@@ -90,6 +94,12 @@ def _runs_kept(entry: Entry) -> Iterator[str]:
     if name == "settle":
         name = "complete" if "complete" in _given(entry, "endings")[0] else name
     return run_laws.kept(name, losers, entry.before, entry.after)
+
+
+def _expires_ms(entry: Entry, job_id: str) -> int:
+    """When a job that a group has made expires; 0 for never."""
+    expires = entry.after.job(job_id).get("expires", "")
+    return entry.now_ms + int(expires[1:]) if expires.startswith("+") else 0
 
 
 def missing(ledger: Ledger, state: State, queue: Settings) -> Iterator[str]:
@@ -456,8 +466,17 @@ def _fired(ledger: Ledger, entry: Entry) -> Iterator[str]:
         yield f"nothing was fired ({words}), but something changed"
 
 
+def _filled(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """A page is added once, and whole."""
+    name, at, items = _given(entry, "name", "at", "items")
+    before = int(entry.before.holds(f"group:{name}", "hash").get("total", 0))
+    if entry.reply.total != max(before, int(at) + len(items)):
+        yield f"group {name} has {entry.reply.total} items, after {before} and {len(items)} at {at}"
+
+
 _HANDLERS = {
     "fire": _fired,
+    "fill_group": _filled,
     "enqueue": _enqueued,
     "claim": _claimed,
     "settle": _settled,

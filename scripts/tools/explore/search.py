@@ -18,7 +18,20 @@ from schedq.errors import SchedqError, StoreUnavailable
 from schedq.model.settings import Settings
 from schedq.schedules import register
 from schedq.schedules.fire import DefinitionCache, fire_due
-from schedq.transitions import Operation, cancel, claim, gates, pause, promote, reclaim, requeue, reschedule, settle
+from schedq.transitions import (
+    Operation,
+    cancel,
+    claim,
+    gates,
+    groups,
+    pause,
+    promote,
+    reclaim,
+    requeue,
+    reschedule,
+    settle,
+)
+from scripts.tools.explore import group_laws
 from scripts.tools.explore.actors import Pause, Plan, ending
 from scripts.tools.explore.ledger import Entry, Ledger, enter, laws, missing
 from scripts.tools.explore.schedule_laws import unaccounted
@@ -146,6 +159,7 @@ class Search:
         with (
             patch.object(cancel, "new_request", self._new_request),
             patch.object(requeue, "new_request", self._new_request),
+            patch.object(groups, "new_request", self._new_request),
             patch.object(reschedule, "new_request", self._new_request),
             patch.object(register, "new_request", self._new_request),
             patch.object(promote, "PROMOTER_LEASE_MS", 86_400_000),  # it depends on Redis's clock, so an actor ends it
@@ -258,29 +272,23 @@ class Search:
     def _judge(self, seen: Seen, found: Sequence[State]) -> list[str]:
         if seen not in self._judged:
             self._judged[seen] = [law for state in found for law in laws(state, self._scenario.allowed)]
+            if "groups" not in self._scenario.allowed:
+                self._judged[seen] += [
+                    law for state in found if "groups" in state.keys for law in group_laws.of_step(state)
+                ]
         return self._judged[seen]
 
     def _end(self, node: Node) -> None:
         """The schedule is over: check that everything accepted finishes."""
         self.report.schedules += 1
         if self._scenario.wakes:
-            self._complain(node, self._asleep(node))
+            self._complain(node, _asleep(node, self._queues, self._states(node.seen)))
         key = (node.seen, node.now_s)
         if key not in self._recovered:
             self._world.go_back(node.depth)
             self._world.now_s = node.now_s
             self._recovered[key] = self._recover(node)
         self._complain(node, self._recovered[key])
-
-    def _asleep(self, node: Node) -> list[str]:
-        found = self._states(node.seen)
-        if any("(dies)" in step for step in node.path):
-            return []  # the promoter's tick sets the marker again
-        return [
-            f"jobs of {queue.name} are waiting, all workers are idle, and there is no wake marker"
-            for queue, state in zip(self._queues, found, strict=True)
-            if "paused" not in state.keys and not _is_marked(state)
-        ]
 
     def _recover(self, node: Node) -> list[str]:
         """A promoter and a worker that stay alive: everything finishes, and no law is broken."""
@@ -297,18 +305,22 @@ class Search:
                 at = self._round_trips(at, place, reclaim.take_back(queue), complaints)
                 if "schedules" in self._states(at.seen)[place].keys:
                     at = self._round_trips(at, place, fire_due(queue, DefinitionCache()), complaints)
+                if "groups" in self._states(at.seen)[place].keys:
+                    at = self._round_trips(at, place, groups.advance_all(queue), complaints)
                 request = f"rescue-{self._world.now_s}"
                 at, claimed = self._quietly(at, place, claim.claim(queue, request, 10, "rescuer"), complaints)
                 for job in claimed.jobs:
                     at, _ = self._quietly(at, place, settle.settle(queue, [ending("complete", job, queue)]), complaints)
                 state = self._states(at.seen)[place]
                 goes_on = any(slot != "inf" for slot in state.holds("schedules", "zset").values())
+                goes_on = goes_on or any(score == "0" for score in state.holds("groups", "zset").values())
                 if not goes_on and not any(state.ids(live) for live in ("delayed", "pending", "processing")):
                     break
             else:
                 complaints.append(f"not every job of {queue.name} finished: {state.places()}")
             complaints += laws(state, self._scenario.allowed_after)
             complaints += unaccounted(state)
+            complaints += group_laws.at_the_end(state) if "groups" in state.keys else ()
         return complaints
 
     def _round_trips(self, node: Node, place: int, trips: Any, complaints: list[str]) -> Node:
@@ -372,6 +384,17 @@ class Search:
         except (StopIteration, SchedqError):
             return None
         return round_
+
+
+def _asleep(node: Node, queues: Sequence[Settings], found: Sequence[State]) -> list[str]:
+    """Complaints about jobs for which no worker will be woken."""
+    if any("(dies)" in step for step in node.path):
+        return []  # the promoter's tick sets the marker again
+    return [
+        f"jobs of {queue.name} are waiting, all workers are idle, and there is no wake marker"
+        for queue, state in zip(queues, found, strict=True)
+        if "paused" not in state.keys and not _is_marked(state)
+    ]
 
 
 def _named(operation: Any) -> str:

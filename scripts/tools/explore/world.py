@@ -27,7 +27,10 @@ for _, key in ipairs(names) do
   if kind == 'list' then holds = redis.call('LRANGE', key, 0, -1)
   elseif kind == 'zset' then holds = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   elseif kind == 'hash' then holds = redis.call('HGETALL', key)
-  elseif kind == 'string' then holds = {redis.call('GET', key)}
+  elseif kind == 'string' then
+    local value = redis.call('GET', key)
+    local function hex(one) return string.format('%02x', string.byte(one)) end
+    holds = {string.find(value, '[^ -~]') and 'hex:' .. string.gsub(value, '.', hex) or value}
   end
   found[#found + 1] = {string.sub(key, #ARGV[1] + 1), kind, redis.call('PTTL', key) < 0 and -1 or 1, holds}
   if ARGV[2] ~= '' then redis.call('COPY', key, ARGV[2] .. string.sub(key, #ARGV[1] + 1), 'REPLACE') end

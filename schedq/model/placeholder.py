@@ -1,0 +1,28 @@
+"""What stands for a result that is not there yet, in calls that are made later."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+RESULT_TEXT: Final = "\ue000result\ue000"
+MARKER: Final = json.dumps(RESULT_TEXT, ensure_ascii=False)
+"""How `RESULT` looks in a stored call. Scripts put the result in its place."""
+REFERENCE: Final = "schedq:batch"
+"""The one name in the JSON object that stands for the results of a batch."""
+
+
+class ResultPlaceholder(str):
+    """Stands for what came before, as an argument of a call that will follow."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "RESULT"
+
+
+RESULT: Final[Any] = ResultPlaceholder(RESULT_TEXT)
+"""Stands for what came before, as an argument of a call that will follow.
+
+In a chain it is what the call before returned. In `then=` of a batch it is the `BatchResults`.
+"""

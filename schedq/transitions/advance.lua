@@ -1,0 +1,153 @@
+--[[
+Do what is left of the groups that need attention, a page at a time.
+
+All bits of such a group are counted again, so it does not matter which script was cut short where. Children that ended, or whose
+records are gone, without a word to their group are found by an audit of all that have not ended, every 10 s: workers of
+other programs and of older releases tell nothing. A group that is called off has its children cancelled. One that was not
+closed for a time fails. One that has ended is deleted when its time has come, or when there are too many.
+
+KEYS  groups (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), held (zset),
+      resting (zset), stats (hash), wake (zset), paused (string), log (stream)
+ARGV  jobs, clock, events, log_size, group_keys, failed_history (number), failed_ttl_ms, min_keep_ms (number)
+      request: a new id, for the cancelled jobs
+      most_kept (number): how many groups that have ended are kept at most
+Returns  {1 if more is left to do now, else 0, the next instant at which a group needs attention, or ''}
+]]
+local MOST_GROUPS, MOST_LOOKED_AT, MOST_CANCELLED, YOUNG = 20, 200, 30, 30000
+--@include clock
+--@include checks
+--@include in_transit
+--@include numbers
+--@include job
+--@include totals
+--@include wake
+--@include events
+--@include log
+--@include tombstone
+--@include trim
+--@include retention
+--@include group_end
+--@include cancel
+--@include group_next
+--@include group_total
+--@include group_delete
+local bad = wrong_type('zset', groups, delayed, leases) or wrong_type('list', pending, processing, cancelled)
+if bad then return bad end
+
+local has_more = false
+
+-- The next number from `from` on whose child has not been counted.
+local function next_uncounted(group, from, to)
+  while from < to do
+    if redis.pcall('GETBIT', group.counted_key, from) == 0 then return from end
+    from = from + 1
+    if from % 8 == 0 then
+      local bit = redis.pcall('BITPOS', group.counted_key, 0, from / 8)
+      if type(bit) ~= 'number' then return end
+      if bit < 0 then return from < to and from or nil end  -- behind the end of the bitmap all are 0
+      from = bit
+    end
+  end
+end
+
+-- Call `act` with the ids and numbers of a page of children that have not been counted; `field` keeps where the page began.
+local function each_live(group, field, most, act)
+  local numbered, at = unpack(redis.call('HMGET', group.key, 'numbered', field))
+  local waiting = redis.pcall('LLEN', group.items)
+  if type(waiting) ~= 'number' then return false end
+  local to = (numbered == '1' or group.chained) and group.total or group.total - waiting
+  local from, looked_at = next_uncounted(group, whole(at), to), 0
+  while from and looked_at < most do
+    local number = digits(from)
+    act(child_id(group, number), number)
+    looked_at, from = looked_at + 1, next_uncounted(group, from + 1, to)
+    if group.chained then from = nil end
+  end
+  if from then redis.call('HSET', group.key, field, digits(from)) else redis.call('HDEL', group.key, field) end
+  return from ~= nil
+end
+
+-- A child that may have ended without a word.
+local function look_at_child(group, id, number)
+  local job = redis.pcall('HMGET', jobs .. id, 'status', 'result', 'last_error', 'cancel_reason')
+  local field = group.name .. ' ' .. number .. ' ' .. group.generation
+  if job.err or (not job[1] and redis.call('EXISTS', jobs .. id) == 0) then
+    if group.chained then return end  -- the link has yet to be made
+    return tell_group(field, id, false, 'its record is gone')
+  end
+  if not FINISHED[job[1]] then return end
+  tell_group(field, id, job[1] == 'completed', job[1] == 'completed' and (job[2] or 'null') or job[3] or job[4] or job[1])
+end
+
+local function audit(group)
+  local due = whole(redis.call('HGET', group.key, 'audit_at_ms'))
+  if due > now and due <= now + LOOK_AGAIN then return false end
+  local is_more = each_live(group, 'audited_to', MOST_LOOKED_AT, function(id, number) look_at_child(group, id, number) end)
+  if not is_more then redis.call('HSET', group.key, 'audit_at_ms', digits(now + LOOK_AGAIN)) end
+  return is_more
+end
+
+local function cancel_children(group)
+  if redis.call('HGET', group.key, 'cancel_from') == 'done' then return false end
+  local is_more = each_live(group, 'cancel_from', MOST_CANCELLED, function(id)
+    local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group')
+    if job and not FINISHED[job[1]] then cancel_job(id, job, request) end
+  end)
+  if not is_more then redis.call('HSET', group.key, 'cancel_from', 'done') end
+  return is_more
+end
+
+local function fail_unclosed(group)
+  local found = redis.call('HMGET', group.key, 'closed', 'filled_at_ms', 'close_within_ms')
+  local most = whole(found[3])
+  if found[1] == '1' or most == 0 or group.status ~= 'running' or math.abs(now - whole(found[2])) < most then return end
+  redis.call('HSET', group.key, 'status', 'cancelling', 'becomes', 'failed', 'error', 'it was never closed: its producer has gone')
+  group.status = 'cancelling'
+end
+
+local function attend(name)
+  local group = group_named(name)
+  if not group then return false end
+  told[name] = group
+  resolve_total(group)
+  fail_unclosed(group)
+  local is_more = audit(group)
+  if group.status == 'cancelling' then is_more = cancel_children(group) or is_more end
+  local ended, succeeded = redis.pcall('BITCOUNT', group.counted_key), redis.pcall('BITCOUNT', group.succeeded_key)
+  if type(ended) ~= 'number' or type(succeeded) ~= 'number' then  -- damaged, which the doctor says
+    redis.call('ZADD', groups, digits(now + LOOK_AGAIN), name)
+    return false
+  end
+  redis.call('HSET', group.key, 'ended', ended, 'succeeded', succeeded)
+  if group.more_bytes > 0 then redis.call('HINCRBY', group.key, 'bytes', group.more_bytes) end
+  group.look_at = digits(now + (is_more and 0 or LOOK_AGAIN))
+  return go_on(group, ended, succeeded, true) or is_more
+end
+
+-- A group that has ended, or is none.
+local function tidy(name)
+  local key = group_keys .. name
+  local found = redis.pcall('HMGET', key, 'status', 'ended_at_ms', 'kept_ms')
+  if found.err then return redis.call('ZREM', groups, name) end
+  local due = whole(found[2]) + whole(found[3])
+  if found[1] and found[1] ~= 'deleted' and due > now then return redis.call('ZADD', groups, digits(due), name) end
+  if not delete_group(name) then has_more = true end
+end
+
+allow_when_full(leases)
+for _, name in ipairs(redis.call('ZRANGE', groups, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, MOST_GROUPS)) do
+  local key = group_keys .. name
+  local status = redis.pcall('HGET', key, 'status')
+  if status == 'running' or status == 'cancelling' then has_more = attend(name) or has_more else tidy(name) end
+end
+-- The instants of those that have ended lie further ahead than those of others.
+local kept = {'(' .. digits(now + 2 * LOOK_AGAIN), '+inf'}
+if redis.call('ZCOUNT', groups, unpack(kept)) > most_kept then
+  local name = redis.call('ZRANGE', groups, kept[1], kept[2], 'BYSCORE', 'LIMIT', 0, 1)[1]
+  local key = group_keys .. name
+  local ended = whole(redis.pcall('HGET', key, 'ended_at_ms'))
+  if math.abs(now - ended) > YOUNG then has_more = not delete_group(name) or true end
+end
+if jobs_made > 0 then set_wake() end
+local at = redis.call('ZRANGE', groups, 0, 0, 'WITHSCORES')[2]
+return {has_more and 1 or 0, at or ''}

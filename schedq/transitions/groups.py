@@ -1,0 +1,236 @@
+"""Groups: fill them, call them off, retry what failed, and do what is left of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from schedq.errors import Conflict, UsageError
+from schedq.model import groups
+from schedq.model.durability import Durability, Wait
+from schedq.model.groups import BatchProgress, ChildFailure, GroupDefinition
+from schedq.model.ids import new_request
+from schedq.model.payload import decoded, size_of
+from schedq.model.settings import Settings
+from schedq.transitions import Binding, Operation, RoundTrips, chunked, unwrap
+
+_FILL: Final = Binding("fill_group", "name", "digest", "definition", "gate_limits", "at", "close", "items")
+_CANCEL: Final = Binding("cancel_group", "name")
+_RETRY: Final = Binding("retry_group", "name", "generation", "left")
+_DROP: Final = Binding("drop_group", "name", "before")
+_ADVANCE: Final = Binding("advance", "request", "most_kept")
+MOST_ITEMS: Final = 1000
+"""The most items that one script adds."""
+_MOST_ROUNDS: Final = 1000
+_BUCKETS: Final = 10
+"""How many buckets of results are read in one round trip."""
+
+
+class Filled(NamedTuple):
+    """The result of adding a page: how many items the group has, and its status."""
+
+    total: int
+    status: str
+
+
+def fill(
+    queue: Settings,
+    definition: GroupDefinition,
+    items: Sequence[str],
+    at: int,
+    *,
+    close: bool = False,
+    durability: Durability = "memory",
+) -> Operation[Filled]:
+    """Add one page of items, of which `at` come before it; makes the group if there is none.
+
+    Raises (when read):
+        Conflict: a group of this name has another definition.
+        UsageError: items are missing before this page.
+        QueueFull: Redis's memory is full; nothing was added.
+    """
+    waits = () if durability == "memory" else (Wait.of(durability, queue.replicas, queue.retry_for),)
+    fields = json.dumps(definition.to_fields(), ensure_ascii=False) if at == 0 else "[]"
+    given: dict[str, Any] = {"name": definition.name, "digest": definition.digest, "definition": fields}
+    given["gate_limits"] = _limits(queue, definition.gates) if at == 0 and definition.gates else ""
+
+    def read(reply: list[Any]) -> Filled:
+        word, total, status = reply
+        if word == "CONFLICT":
+            raise Conflict(
+                f"batch {definition.name} of queue {queue.name} exists with another task, call or option "
+                f"({status}, {total} children); choose another id, or delete it first"
+            )
+        if word == "GAP":
+            raise UsageError(
+                f"batch {definition.name} of queue {queue.name} has {total} children, so none can be added at {at}; "
+                "begin at batch.total"
+            )
+        return Filled(int(total), status)
+
+    sent = _FILL(queue, **given, at=at, close=int(close), items=list(items))
+    return Operation("fill_group", *sent, read, waits=waits)
+
+
+def _limits(queue: Settings, gates: Sequence[str]) -> str:
+    """The limits of these gates as the caller knows them, which a queue that does not know them takes over."""
+    return json.dumps({name: queue.gates.get(name, "{}") for name in gates})
+
+
+def pages(items: Sequence[str]) -> list[list[str]]:
+    """Split items into pages for one script each."""
+    return chunked(items, lambda item: size_of(item) + 16, MOST_ITEMS)
+
+
+def cancel(queue: Settings, name: str) -> Operation[bool]:
+    """Call a group off; returns False if it has ended or there is none."""
+    return Operation("cancel_group", *_CANCEL(queue, name=name), lambda reply: bool(reply == "cancelling"))
+
+
+def retry(queue: Settings, name: str) -> RoundTrips[int]:
+    """Run the children that failed again, in a new generation; returns how many.
+
+    Raises:
+        UsageError: the group has not ended, or was called off before all its items became jobs.
+        Conflict: another retry has begun meanwhile.
+    """
+    generation = new_generation()
+    left, count = -1, 0
+    while True:
+        (reply,) = yield [Operation("retry_group", *_RETRY(queue, name=name, generation=generation, left=left), list)]
+        word, left, some = unwrap(reply)
+        if word in ("RUNNING", "CUT"):
+            why = "has not ended" if word == "RUNNING" else "was called off before all of its children were made"
+            raise UsageError(f"batch {name} of queue {queue.name} {why}, so it can't be retried")
+        if word == "OTHER":
+            raise Conflict(f"batch {name} of queue {queue.name} is being retried by another process")
+        count += int(some)
+        if left <= 0:
+            return count
+
+
+def drop(queue: Settings, name: str, before: int | str = "") -> RoundTrips[bool]:
+    """Delete the record of a group; False if it began after the instant `before`, in ms."""
+    while True:
+        (reply,) = yield [Operation("drop_group", *_DROP(queue, name=name, before=before), str)]
+        word = unwrap(reply)
+        if word != "more":
+            return bool(word == "gone")
+
+
+def drop_all(queue: Settings, before: int | str) -> RoundTrips[int]:
+    """Delete the records of all groups that began by an instant, in ms; returns how many."""
+    gone, kept = 0, 0
+    while names := (yield from _names(queue, kept)):
+        for name in names:
+            if (yield from drop(queue, name, before)):
+                gone += 1
+            else:
+                kept += 1
+    return gone
+
+
+def _names(queue: Settings, offset: int, limit: int = 100) -> RoundTrips[list[str]]:
+    words = ("ZRANGE", queue.keys.groups, offset, offset + limit - 1)
+    (reply,) = yield [Operation("groups", None, (), words, list)]
+    found: list[str] = unwrap(reply)
+    return found
+
+
+def new_generation() -> str:
+    """A generation: 6 random characters."""
+    return new_request()[-6:].replace("_", "0").replace("-", "1")
+
+
+# -- what is left to do
+
+
+class Advance(NamedTuple):
+    """Whether more is left to do now, and when groups need attention next, in ms; None for never."""
+
+    has_more: bool
+    next_ms: int | None
+
+
+def advance(queue: Settings) -> Operation[Advance]:
+    """Do what is left of the groups that need attention, a page at a time."""
+    return Operation("advance", *_ADVANCE(queue, request=new_request(), most_kept=groups.MOST_KEPT), _read_advance)
+
+
+def _read_advance(reply: list[Any]) -> Advance:
+    return Advance(reply[0] == 1, int(float(reply[1])) if reply[1] else None)
+
+
+def advance_all(queue: Settings) -> RoundTrips[None]:
+    """Do all that is left to do now, for a queue without a promoter."""
+    for _ in range(_MOST_ROUNDS):
+        (reply,) = yield [advance(queue)]
+        if not unwrap(reply).has_more:
+            return
+
+
+# -- looking
+
+
+def read(queue: Settings, name: str) -> RoundTrips[dict[str, str]]:
+    """The fields of a group, with the length of its list of items as `waiting`; {} if there is none."""
+    return of_replies((yield reading(queue, name)))
+
+
+def reading(queue: Settings, name: str) -> list[Operation[Any]]:
+    """The operations that read a group."""
+    key = queue.keys.group(name)
+    return [
+        Operation("group", None, (), ("HGETALL", key), dict_of),
+        Operation("group", None, (), ("LLEN", f"{key}:items"), int),
+    ]
+
+
+def of_replies(replies: Sequence[Any]) -> dict[str, str]:
+    """What `read` returns, from the replies to `reading`."""
+    fields: dict[str, str] = unwrap(replies[0])
+    return {**fields, "waiting": str(unwrap(replies[1]))} if fields.get("status", "deleted") != "deleted" else {}
+
+
+def progress(queue: Settings, name: str) -> RoundTrips[BatchProgress | None]:
+    """How far a group is; None if there is none."""
+    fields = yield from read(queue, name)
+    return BatchProgress.from_fields(name, fields, int(fields["waiting"])) if fields else None
+
+
+def list_groups(queue: Settings, limit: int) -> RoundTrips[list[BatchProgress]]:
+    """Groups: first those that need attention soonest, which are those that have not ended."""
+    found = []
+    for name in (yield from _names(queue, 0, limit)):
+        one = yield from progress(queue, name)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def results(queue: Settings, name: str, start: int) -> RoundTrips[tuple[list[tuple[int, Any]], int]]:
+    """A page of results in the order of the children's numbers, and the number at which the next page begins."""
+    first, key = start // groups.PER_BUCKET, queue.keys.group(name)
+    replies = yield [
+        Operation("results", None, (), ("HGETALL", f"{key}:results:{first + n}"), dict_of) for n in range(_BUCKETS)
+    ]
+    found = [(int(number), decoded(text)) for reply in replies for number, text in unwrap(reply).items()]
+    return sorted(each for each in found if each[0] >= start), (first + _BUCKETS) * groups.PER_BUCKET
+
+
+def failures(queue: Settings, name: str, offset: int, limit: int) -> RoundTrips[list[ChildFailure]]:
+    """A page of the children that failed, in the order in which they did.
+
+    An error may have ended a script that noted one, and it was noted again.
+    """
+    fields = yield from read(queue, name)
+    words = ("LRANGE", f"{queue.keys.group(name)}:failed", -offset - limit, -offset - 1)
+    (reply,) = yield [Operation("failures", None, (), words, list)]
+    found = [ChildFailure.from_line(line, fields) for line in reversed(unwrap(reply))]
+    return list({failure.number: failure for failure in found}.values())
+
+
+def dict_of(reply: Any) -> dict[str, str]:
+    """A hash as a dict, whether the server sends it as pairs or as a map."""
+    return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))

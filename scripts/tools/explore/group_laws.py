@@ -1,0 +1,50 @@
+"""What a step and the end of a schedule say of groups, beyond the laws of states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from schedq.model.lifecycle import COMPLETED, FINISHED
+from tests.groups import Groups
+from tests.state import State
+
+
+def of_step(state: State) -> Iterator[str]:
+    """No script is cut short here, so a bit is set if and only if the child has ended, and tells how it did."""
+    found = Groups(state)
+    for name, fields in found.fields.items():
+        if fields.get("status") not in ("running", "cancelling"):
+            continue
+        counted, succeeded = found.counted(name), found.counted(name, "succeeded")
+        for number, (job_id, status) in found.members.get(name, {}).items():
+            if number in counted and status not in FINISHED:
+                yield f"{job_id} is {status}, but counted"
+            elif number in counted and (number in succeeded) != (status == COMPLETED):
+                yield f"{job_id} is {status}, but its group counts it as the opposite"
+
+
+def at_the_end(state: State) -> Iterator[str]:
+    """Every closed group has ended, and has counted all of its children."""
+    found = Groups(state)
+    for name, fields in found.fields.items():
+        if fields.get("closed") == "1" and fields.get("status") in ("running", "cancelling"):
+            yield f"group {name} is {fields['status']} for good"
+        total, counted = int(fields.get("total", 0)), found.counted(name)
+        if fields.get("status") == "completed" and len(counted) != total:
+            yield f"group {name} is completed, with {len(counted)} of {total} children"
+
+
+def called_off(before: State, after: State) -> Iterator[str]:
+    """A group that is called off makes no more children."""
+    running = Groups(before)
+    for job_id in new_jobs(before, after):
+        name = after.job(job_id).get("group", "").partition(" ")[0]
+        if running.fields.get(name, {}).get("status") == "cancelling":
+            yield f"{job_id} was made, although {name} had been called off"
+
+
+def new_jobs(before: State, after: State) -> Iterator[str]:
+    """The jobs that a group has made."""
+    for job_id in after.jobs().keys() - before.jobs().keys():
+        if "group" in after.job(job_id) or "-then-" in job_id:
+            yield job_id
