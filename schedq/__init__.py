@@ -9,6 +9,8 @@ import typing
 from schedq.aliases import name_now as _name_now
 from schedq.errors import (
     ArgumentsError,
+    BatchCancelled,
+    BatchFailed,
     ClosedError,
     Conflict,
     JobCancelled,
@@ -45,12 +47,16 @@ if typing.TYPE_CHECKING:
     from schedq.model.backoff import Exponential, Fixed, Linear, Steps
     from schedq.model.current_job import CurrentJob, current_job
     from schedq.model.gates import Gate, Rate
+    from schedq.model.groups import BatchProgress, ChildFailure
     from schedq.model.outcome import Discard, RateLimited, Retry, Snooze
+    from schedq.model.placeholder import RESULT
     from schedq.model.progress import Progress
     from schedq.model.records import ClaimedJob, JobRecord, NewJob
     from schedq.model.tracking import track
     from schedq.model.unique import Debounce, Unique
     from schedq.observer import AttemptEnd, AttemptFacts, Observer, QueueHealth
+    from schedq.queue.batch_results import BatchResults
+    from schedq.queue.batches import AsyncBatch, Batch
     from schedq.queue.before_enqueue import inherit_headers
     from schedq.queue.enqueue_facts import EnqueueFacts
     from schedq.queue.gates import AsyncGates, Gates
@@ -71,8 +77,10 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "RESULT",
     "Acted",
     "ArgumentsError",
+    "AsyncBatch",
     "AsyncGates",
     "AsyncInspector",
     "AsyncQueue",
@@ -80,9 +88,15 @@ __all__ = [
     "AttemptEnd",
     "AttemptFacts",
     "AttemptRecord",
+    "Batch",
+    "BatchCancelled",
+    "BatchFailed",
+    "BatchProgress",
+    "BatchResults",
     "BrokenNote",
     "Bucket",
     "CallNext",
+    "ChildFailure",
     "ClaimedJob",
     "ClosedError",
     "Conflict",
@@ -180,12 +194,16 @@ _NAMES_OF_MODULES = {
     "schedq.model.backoff": ["Exponential", "Fixed", "Linear", "Steps"],
     "schedq.model.current_job": ["CurrentJob", "current_job"],
     "schedq.model.gates": ["Gate", "Rate"],
+    "schedq.model.groups": ["BatchProgress", "ChildFailure"],
     "schedq.model.outcome": ["Discard", "RateLimited", "Retry", "Snooze"],
+    "schedq.model.placeholder": ["RESULT"],
     "schedq.model.progress": ["Progress"],
     "schedq.model.records": ["ClaimedJob", "JobRecord", "NewJob"],
     "schedq.model.tracking": ["track"],
     "schedq.model.unique": ["Debounce", "Unique"],
     "schedq.observer": ["AttemptEnd", "AttemptFacts", "Observer", "QueueHealth"],
+    "schedq.queue.batch_results": ["BatchResults"],
+    "schedq.queue.batches": ["AsyncBatch", "Batch"],
     "schedq.queue.before_enqueue": ["inherit_headers"],
     "schedq.queue.enqueue_facts": ["EnqueueFacts"],
     "schedq.queue.gates": ["AsyncGates", "Gates"],

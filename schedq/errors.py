@@ -13,6 +13,8 @@
     ├── RecordFull                       a run of a workflow has recorded as much as it may
     ├── JobFailed                        the awaited job failed permanently
     ├── JobCancelled                     the awaited job was cancelled
+    ├── BatchFailed                      the awaited batch or chain failed: too many children did
+    ├── BatchCancelled                   the awaited batch or chain was cancelled
     └── JobGone                          the awaited job was trimmed, purged, or never existed
 
 A wait that times out raises the built-in `TimeoutError`.
@@ -132,6 +134,26 @@ class JobFailed(SchedqError):  # noqa: N818 - a public name of the design
 
 class JobCancelled(SchedqError):  # noqa: N818 - a public name of the design
     """The job was cancelled, or expired before it began."""
+
+
+class BatchFailed(SchedqError):  # noqa: N818 - as JobFailed
+    """A batch or a chain failed: more of its children did than it tolerates.
+
+    Attributes:
+        batch_id: its id.
+        failed: how many of its children failed.
+        total: how many children it has.
+    """
+
+    def __init__(self, batch_id: str, failed: int, total: int, error: str = "") -> None:
+        super().__init__(f"batch {batch_id} failed: {error or f'{failed} of {total} children failed'}")
+        self.batch_id = batch_id
+        self.failed = failed
+        self.total = total
+
+
+class BatchCancelled(SchedqError):  # noqa: N818 - as JobCancelled
+    """The batch or chain was cancelled."""
 
 
 class JobGone(SchedqError):  # noqa: N818 - a public name of the design

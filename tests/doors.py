@@ -119,6 +119,15 @@ class Handle:
         """The queue's gates; their methods are plain calls, too."""
         return _Gates(self)
 
+    def batch(self, *args: Any, **kwargs: Any) -> Batch:
+        """A batch of the queue."""
+        return Batch(self, self.queue.batch(*args, **kwargs))
+
+    def chain(self, *calls: Any, **kwargs: Any) -> Batch:
+        """A chain of the queue, which has begun."""
+        found: Any = self.queue.chain(*calls, **kwargs)
+        return Batch(self, self._loop.run(found) if inspect.iscoroutine(found) else found)
+
     def drive(self, trips: Any) -> Any:
         """The result of round trips."""
         found = self.beyond._client.drive(trips)
@@ -221,6 +230,32 @@ class _Schedules:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._of(name), name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return lambda *args, **kwargs: self._handle.run(found(*args, **kwargs))
+
+
+class Batch:
+    """A batch of either client: its methods are plain calls, and it is filled in a `with` block."""
+
+    def __init__(self, handle: Handle, batch: Any) -> None:
+        self._handle, self.of = handle, batch
+
+    def __enter__(self) -> Batch:
+        if hasattr(self.of, "__aenter__"):
+            self._handle.run(self.of.__aenter__())
+        else:
+            self.of.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if hasattr(self.of, "__aexit__"):
+            self._handle.run(self.of.__aexit__(*error))
+        else:
+            self.of.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.of, name)
         if not inspect.iscoroutinefunction(found):
             return found
         return lambda *args, **kwargs: self._handle.run(found(*args, **kwargs))

@@ -41,6 +41,7 @@ _TABLE: Final = {
     "top": ("top", "Show a live screen: throughput, depths, lateness, workers, slow and failing tasks."),
     "dashboard": ("servers:dashboard", "Serve a dashboard of all queues to browsers."),
     "schedules": ("schedules", "Show and control schedules."),
+    "batches": ("batches", "Show batches and chains, retry and cancel them."),
     "gates": ("gates", "Show and control gates: how many jobs run and start."),
     "cron": ("schedules.show:cron", "Explain a cron expression and show its next slots."),
     "doctor": ("doctor", "Diagnose a Redis server and its queues, and suggest remedies."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from schedq.model import checks
+from schedq.model.groups import BatchProgress
 from schedq.model.lifecycle import Cancellation
 from schedq.model.settings import Settings
 from schedq.model.times import Duration, Instant
@@ -94,6 +95,13 @@ class ControlVerbs:
         from schedq.queue.inspector import cancelled_task  # as `purge`
 
         return cancelled_task(self.settings, task, running=running)
+
+    @verb
+    def list_batches(self, limit: int = 100) -> RoundTrips[list[BatchProgress]]:
+        """Return how far batches and chains are, at most 1000: first those that have not ended."""
+        from schedq.transitions.groups import list_groups  # as `purge`
+
+        return list_groups(self.settings, checks.checked_limit(limit))
 
     @verb
     def purge(self) -> WithCleanup[int]:

@@ -17,6 +17,7 @@ from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from schedq.errors import ArgumentsError
+from schedq.model.placeholder import RESULT
 
 _PLAIN: Final = frozenset(
     {Any, object, str, int, float, bool, None, type(None), list, dict, inspect.Parameter.empty}
@@ -98,11 +99,11 @@ class Conversion(NamedTuple):
         by_position, by_name = list(args), dict(kwargs)
         for n, value in enumerate(by_position):
             wanted = self.by_position[n] if n < named else self.more_args
-            if wanted is not None:
+            if wanted is not None and value is not RESULT:
                 by_position[n] = self._converted(convert, value, wanted, "args[{}]", n)
         for name, value in by_name.items():
             wanted = self.by_name.get(name, self.more_kwargs)
-            if wanted is not None:
+            if wanted is not None and value is not RESULT:
                 by_name[name] = self._converted(convert, value, wanted, "kwargs[{!r}]", name)
         return by_position, by_name
 

@@ -11,12 +11,14 @@ from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
 from schedq.model.callables import Parameters, check_kinds, place_of
 from schedq.model.outcome import BackoffFunction, Discard, ErrorRules, ErrorTypes, Policy
+from schedq.model.placeholder import REFERENCE
 from schedq.model.records import ClaimedJob
 from schedq.model.settings import Settings, checked_attempts
 from schedq.model.tasks import task_call
 from schedq.model.times import Duration, checked_timeout, duration_ms
 from schedq.queue.conversion import Converter, may_convert
 from schedq.queue.hooks import Hooks, OnFailure, OnRetry, OnSuccess
+from schedq.queue.requests import Connections
 from schedq.queue.workflow import Workflow, context_parameter, run_workflow
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class Handler:
         is_async: whether calling it returns a coroutine.
         injection: the dependencies that fill in parameters; None if it declares none.
         parameters: those that calls of it give.
+        connections: how the results of a batch are read; None for the function that takes other payloads.
         converter: converts them to JSON and back; None if all of them are JSON already.
         max_attempts, backoff, timeout_ms, completed_ttl_ms, failed_ttl_ms, errors, hooks: the task's own, or None.
         workflow: what makes it a workflow, or None.
@@ -68,6 +71,7 @@ class Handler:
         "_valid_shapes",
         "backoff",
         "completed_ttl_ms",
+        "connections",
         "converter",
         "entry",
         "errors",
@@ -84,6 +88,8 @@ class Handler:
         "timeout_ms",
         "workflow",
     )
+
+    connections: Connections | None
 
     def __init__(
         self,
@@ -104,7 +110,8 @@ class Handler:
         isolate: bool | None = None,
         workflow: Workflow | None = None,
     ) -> None:
-        self.name, self.function, self.workflow, self.entry = name, function, workflow, function
+        self.name, self.function, self.connections = name, function, None
+        self.workflow, self.entry = workflow, function
         self.is_async = _is_async(function)
         self.is_isolated = _checked_isolation(name, function, isolate, is_async=self.is_async)
         self.injection = _injection_of(function)
@@ -179,6 +186,19 @@ class Handler:
         self.parameters.check(args, kwargs)
 
 
+def with_results(
+    connections: Connections, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with the results of batches instead of what stands for them."""
+    from schedq.queue.batch_results import BatchResults
+
+    def replaced(value: Any) -> Any:
+        name = value.get(REFERENCE) if isinstance(value, dict) and len(value) == 1 else None
+        return BatchResults(connections, name) if isinstance(name, str) else value
+
+    return [replaced(value) for value in args], {name: replaced(value) for name, value in kwargs.items()}
+
+
 class Invocation(NamedTuple):
     """The call that a worker makes for one payload."""
 
@@ -197,6 +217,10 @@ class Invocation(NamedTuple):
             handler.injection.check(kwargs)
         if handler.converter is not None and (conversion := handler.converter.conversion) is not None:
             args, kwargs = conversion.decode_arguments(args, kwargs)
+        for value in (*args, *kwargs.values()):
+            if value.__class__ is dict and REFERENCE in value and handler.connections is not None:
+                args, kwargs = with_results(handler.connections, args, kwargs)
+                break
         return partial(handler.entry, *args, **kwargs)
 
     @property

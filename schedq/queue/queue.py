@@ -21,6 +21,7 @@ from schedq.model.outcome import BackoffFunction, ErrorTypes
 from schedq.model.payload import encode
 from schedq.model.settings import Settings
 from schedq.model.times import Duration
+from schedq.queue.batch_methods import AsyncBatchMethods, BatchMethods
 from schedq.queue.control_verbs import ControlVerbs
 from schedq.queue.extensions import Extensions
 from schedq.queue.gathering import gather_results
@@ -302,7 +303,7 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, WorkflowDeco
         return Job(checked_id(job_id), self.connections)
 
 
-class Queue(QueueBase, BlockingVerbs):
+class Queue(QueueBase, BatchMethods, BlockingVerbs):
     """A queue whose methods block. Threads may share one, and it survives a fork. Creating one does not connect.
 
     Args:
@@ -407,7 +408,7 @@ class Queue(QueueBase, BlockingVerbs):
         self._client.close()
 
 
-class AsyncQueue(QueueBase, AsyncVerbs):
+class AsyncQueue(QueueBase, AsyncBatchMethods, AsyncVerbs):
     """A queue whose methods are awaited. It takes the arguments of `Queue`; creating one does not connect.
 
     Event loops may share one, in several threads or one after the other. Each loop gets connections of its own, which

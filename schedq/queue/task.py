@@ -104,7 +104,7 @@ class Task(Generic[P, R_co]):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
         self._own = options
         self._handler = handler = Handler(self.name, found, **of_handler(options))
-        self._payload = handler.payload
+        self._payload, handler.connections = handler.payload, connections
         self.function: Callable[P, R_co] = handler.function
         self.parameters = handler.parameters
         self.max_attempts: int | None = handler.max_attempts

@@ -19,6 +19,7 @@ STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramete
 GROUPS = {
     "Queues": ["Queue", "AsyncQueue"],
     "Tasks and jobs": ["Task", "Job", "Gate", "Rate", "Unique", "Debounce", "EnqueueFacts", "inherit_headers"],
+    "Batches": ["Batch", "AsyncBatch", "BatchResults", "BatchProgress", "ChildFailure", "RESULT"],
     "Workers": [
         "Worker",
         "IsolationSettings",
@@ -83,6 +84,8 @@ GROUPS = {
         "NotAcknowledged",
         "JobFailed",
         "JobCancelled",
+        "BatchFailed",
+        "BatchCancelled",
         "JobGone",
         "StepFailed",
         "StepChanged",
@@ -117,6 +120,12 @@ def _entry(name: str, found: Any) -> Iterator[str]:
         return
     if name == "AsyncGates":
         yield "- `AsyncGates`: `Gates` of an `AsyncQueue`; its methods are awaited."
+        return
+    if name == "AsyncBatch":
+        yield "- `AsyncBatch`: `Batch` of an `AsyncQueue`; its methods are awaited, and it is filled in `async with`."
+        return
+    if name == "RESULT":
+        yield f"- `RESULT`: {_first_line(found)}"
         return
     if name == "AsyncInspector":
         yield "- `AsyncInspector`: `Inspector` of an `AsyncQueue`; its methods are awaited."

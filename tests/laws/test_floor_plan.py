@@ -167,6 +167,7 @@ LAZY = {"schedq", "schedq.metrics"} | {
         "integrations.pytest",
         "model.records",
         "queue.around",
+        "queue.batch_methods",
         "queue.before_enqueue",
         "queue.extensions",
         "queue.handler",

@@ -383,7 +383,8 @@ def test_a_large_group_is_deleted_in_pages(queue: Handle) -> None:
 
 def test_a_suspended_job_is_woken_at_the_end(queue: Handle) -> None:
     queue.enqueue("run", job_id="run", delay=3600)
-    queue.redis.hset(queue.keys.job("run"), "waits", "call b")
+    waits = {"waits": '[["call","b",null,""]]', "run": "v=1 began=1"}
+    queue.redis.hset(queue.keys.job("run"), mapping=waits)
     fill(queue, 1, wake="run", then="")
 
     finish(queue)

@@ -71,9 +71,10 @@ end
 -- A suspended run continues; one that is not suspended looks at the group by itself.
 local function wake_run(id)
   if not redis.call('ZSCORE', delayed, id) or redis.call('HEXISTS', jobs .. id, 'waits') == 0 then return end
-  redis.call('LPUSH', pending, id)
+  redis.call('RPUSH', pending, id)
   redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'promoted_at_ms', stamp)
   redis.call('ZREM', delayed, id)
+  add_to_total('promoted_total', 1)
   jobs_made = jobs_made + 1
 end
 

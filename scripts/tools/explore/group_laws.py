@@ -43,8 +43,20 @@ def called_off(before: State, after: State) -> Iterator[str]:
             yield f"{job_id} was made, although {name} had been called off"
 
 
-def new_jobs(before: State, after: State) -> Iterator[str]:
+def new_jobs(before: State, after: State) -> list[str]:
     """The jobs that a group has made."""
-    for job_id in after.jobs().keys() - before.jobs().keys():
-        if "group" in after.job(job_id) or "-then-" in job_id:
-            yield job_id
+    new = after.jobs().keys() - before.jobs().keys() if "groups" in after.keys else ()
+    return [job_id for job_id in new if "group" in after.job(job_id) or "-then-" in job_id]
+
+
+def expires_ms(fields: dict[str, str], now_ms: int) -> int:
+    """When a job that a group has just made expires; 0 for never."""
+    expires = fields.get("expires", "")
+    return now_ms + int(expires[1:]) if expires.startswith("+") else 0
+
+
+def filled(name: str, end: int, total: int, before: State) -> Iterator[str]:
+    """A page whose last item is the one before `end` is added once, and whole."""
+    earlier = int(before.holds(f"group:{name}", "hash").get("total", 0))
+    if total != max(earlier, end):
+        yield f"group {name} has {total} items, after {earlier} and a page up to {end}"

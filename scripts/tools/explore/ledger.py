@@ -77,10 +77,10 @@ def enter(ledger: Ledger, entry: Entry) -> tuple[Ledger, list[str]]:
     if isinstance(entry.reply, SchedqError) and not isinstance(entry.reply, RunLost):
         return ledger, []
     handle = _HANDLERS.get(entry.operation.name)
-    made = group_laws.new_jobs(entry.before, entry.after) if "groups" in entry.after.keys else ()
-    if new := {_key(entry, job_id): JobLedger(expires_ms=_expires_ms(entry, job_id)) for job_id in made}:
-        ledger = ledger | {key: known for key, known in new.items() if key not in ledger}
-    complaints = list(group_laws.called_off(entry.before, entry.after)) if "groups" in entry.before.keys else []
+    made = group_laws.new_jobs(entry.before, entry.after)
+    expiries = {_key(entry, job_id): group_laws.expires_ms(entry.after.job(job_id), entry.now_ms) for job_id in made}
+    ledger = {**{key: JobLedger(expires_ms=ms) for key, ms in expiries.items()}, **ledger} if expiries else ledger
+    complaints = list(group_laws.called_off(entry.before, entry.after)) if made else []
     if handle is None:
         return ledger, complaints
     ledger = dict(ledger)
@@ -94,12 +94,6 @@ def _runs_kept(entry: Entry) -> Iterator[str]:
     if name == "settle":
         name = "complete" if "complete" in _given(entry, "endings")[0] else name
     return run_laws.kept(name, losers, entry.before, entry.after)
-
-
-def _expires_ms(entry: Entry, job_id: str) -> int:
-    """When a job that a group has made expires; 0 for never."""
-    expires = entry.after.job(job_id).get("expires", "")
-    return entry.now_ms + int(expires[1:]) if expires.startswith("+") else 0
 
 
 def missing(ledger: Ledger, state: State, queue: Settings) -> Iterator[str]:
@@ -467,11 +461,8 @@ def _fired(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 def _filled(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    """A page is added once, and whole."""
     name, at, items = _given(entry, "name", "at", "items")
-    before = int(entry.before.holds(f"group:{name}", "hash").get("total", 0))
-    if entry.reply.total != max(before, int(at) + len(items)):
-        yield f"group {name} has {entry.reply.total} items, after {before} and {len(items)} at {at}"
+    yield from group_laws.filled(name, int(at) + len(items), entry.reply.total, entry.before)
 
 
 _HANDLERS = {
