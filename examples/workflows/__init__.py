@@ -1,4 +1,4 @@
-"""Workflows in four small programs: waits of days, people, and agents.
+"""Workflows in five small programs: waits of days, people, agents, and what runs every night.
 
 From the folder `examples`, with a Redis on localhost or `export REDIS_URL=embedded://data`:
 
@@ -12,6 +12,7 @@ From the folder `examples`, with a Redis on localhost or `export REDIS_URL=embed
 - `expenses.py`: a manager approves, or the next one is asked.
 - `agent.py`: a model calls tools in parallel; its provider refuses with 429.
 - `signup.py`: four letters in thirty days.
+- `nightly.py`: every night two extracts, then a model, and a clean-up whatever happens.
 
 `queues.py` has their queue and the length of a day, `worker.py` imports all of them for a worker. `__main__.py` starts
 one run of each, sends the messages that they wait for, and prints their results. Tests on virtual time:

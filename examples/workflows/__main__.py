@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workflows.agent import research
 from workflows.expenses import Expense, approve
+from workflows.nightly import nightly
 from workflows.orders import fulfil
 from workflows.signup import welcome
 
@@ -17,3 +18,4 @@ print("expense:", expense.result(timeout=60))
 
 print("research:", research.enqueue("Which city is warmer?").result(timeout=60))
 print("letters:", welcome.enqueue("ada").result(timeout=60))
+print("night:", nightly.enqueue().result(timeout=60))

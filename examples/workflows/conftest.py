@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from workflows import expenses, orders, signup
+from workflows import expenses, nightly, orders, signup
 
 
 @pytest.fixture(autouse=True)
 def own_stores(schedq_tester: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orders, "shop", orders.Shop())
-    for store in (expenses.asked, expenses.paid, signup.unsubscribed, signup.sent):
+    for store in (expenses.asked, expenses.paid, signup.unsubscribed, signup.sent, nightly.done, nightly.broken):
         store.clear()

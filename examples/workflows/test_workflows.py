@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from schedq import Job, JobFailed
 from schedq.testing import QueueTester, override
-from workflows import expenses, orders, signup
+from workflows import expenses, nightly, orders, signup
 from workflows.agent import Model, TooManyRequestsError, get_model, research
 from workflows.expenses import Expense, approve
 from workflows.orders import fulfil
@@ -159,6 +160,26 @@ def test_letters_end_when_the_user_has_had_enough(schedq_tester: QueueTester) ->
     schedq_tester.fast_forward()
 
     assert job.result(timeout=0) == 2
+
+
+def test_every_night_has_its_model(schedq_tester: QueueTester) -> None:
+    schedq_tester.run_due()  # stores the schedule, as a worker does when it starts
+    schedq_tester.fast_forward(timedelta(days=3))
+
+    assert Counter(nightly.done) == {
+        "extracted crm": 3, "extracted shop": 3, "published model of 7000 rows": 3, "cleaned up": 3,
+    }  # fmt: skip
+
+
+def test_a_night_without_a_source_pages_a_person_and_cleans_up_once(schedq_tester: QueueTester) -> None:
+    nightly.broken.add("shop")
+    job = nightly.nightly.enqueue()
+    schedq_tester.fast_forward(timedelta(hours=2))
+
+    assert job.status() == "failed"
+    assert nightly.done[-2:] == ["paged: step 1.2/extract: ConnectionError: shop is away", "cleaned up"]
+    assert nightly.done.count("cleaned up") == 1
+    schedq_tester.assert_replays(job)
 
 
 def test_the_programs_take_the_same_way_whenever_they_run_again(schedq_tester: QueueTester) -> None:

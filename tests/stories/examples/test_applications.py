@@ -195,6 +195,7 @@ def test_the_documented_commands_run_a_workflow_of_each_kind(folder: Path, monke
         "expense: paid, approved by Grace",
         "research: Lima is warmer",
         "letters: 4",
+        "night: model of 7000 rows",
     ]
 
 
