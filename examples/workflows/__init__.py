@@ -1,4 +1,4 @@
-"""Workflows in five small programs: waits of days, people, agents, and what runs every night.
+"""Workflows and batches in seven small programs: waits of days, people, agents, nights, many files, and what follows.
 
 From the folder `examples`, with a Redis on localhost or `export REDIS_URL=embedded://data`:
 
@@ -12,6 +12,8 @@ From the folder `examples`, with a Redis on localhost or `export REDIS_URL=embed
 - `expenses.py`: a manager approves, or the next one is asked.
 - `agent.py`: a model calls tools in parallel; its provider refuses with 429.
 - `signup.py`: four letters in thirty days.
+- `etl.py`: ten thousand files and a total, as a batch.
+- `album.py`: a Celery chord and a chain, migrated.
 - `nightly.py`: every night two extracts, then a model, and a clean-up whatever happens.
 
 `queues.py` has their queue and the length of a day, `worker.py` imports all of them for a worker. `__main__.py` starts

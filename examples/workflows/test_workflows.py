@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from schedq import Job, JobFailed
 from schedq.testing import QueueTester, override
 from workflows import expenses, nightly, orders, signup
 from workflows.agent import Model, TooManyRequestsError, get_model, research
+from workflows.album import make_sheet, show
+from workflows.etl import load
 from workflows.expenses import Expense, approve
 from workflows.orders import fulfil
 from workflows.queues import DAY
@@ -180,6 +183,56 @@ def test_a_night_without_a_source_pages_a_person_and_cleans_up_once(schedq_teste
     assert nightly.done[-2:] == ["paged: step 1.2/extract: ConnectionError: shop is away", "cleaned up"]
     assert nightly.done.count("cleaned up") == 1
     schedq_tester.assert_replays(job)
+
+
+def test_files_are_added_up_without_those_that_can_not_be_read(schedq_tester: QueueTester, tmp_path: Path) -> None:
+    for number in range(1_000):
+        (tmp_path / f"{number:05}.csv").write_text(f"cents\n{number}\n{number}\n")
+    for number in (17, 471):
+        (tmp_path / f"{number:05}.csv").write_text("euro\n1\n")
+    files = load("sales", tmp_path)
+    assert load("sales", tmp_path).total == 1_000  # the producer ran again
+    schedq_tester.fast_forward()
+
+    cents = 2 * (sum(range(1_000)) - 17 - 471)
+    assert (files.progress().completed, files.progress().failed) == (998, 2)
+    assert files.then_job().result(timeout=0) == {"lines": 1_996, "cents": cents}
+    assert (tmp_path / "total.txt").read_text() == f"1996 lines, {cents / 100:.2f}\n"
+
+
+def test_too_many_unreadable_files_make_no_total(schedq_tester: QueueTester, tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / f"{number}.csv").write_text("cents\n1\n" if number else "euro\n1\n")
+    files = load("sales", tmp_path)
+    schedq_tester.fast_forward()
+
+    assert files.progress().status == "failed"
+    assert not (tmp_path / "total.txt").exists()
+
+
+def test_a_chord_makes_one_page_in_the_order_of_the_photos(schedq_tester: QueueTester) -> None:
+    sheet = make_sheet("trip", (f"photo-{number}" for number in range(200)))
+    schedq_tester.fast_forward()
+
+    page = sheet.then_job().result(timeout=0)
+    assert page == "trip: " + ", ".join(f"small photo-{number}" for number in range(200))
+
+
+def test_two_broken_photos_in_a_hundred_are_left_out_and_three_are_too_many(schedq_tester: QueueTester) -> None:
+    photos = [f"photo-{number}" for number in range(98)]
+    sheet = make_sheet("trip", ["broken-1", *photos, "broken-2"])
+    other = make_sheet("home", ["broken-1", *photos, "broken-2", "broken-3"])
+    schedq_tester.fast_forward()
+
+    assert sheet.progress().status == "completed"
+    assert other.progress().status == "failed"
+
+
+def test_a_chain_passes_on_what_each_job_returned(schedq_tester: QueueTester) -> None:
+    chain = show("https://example.org/photo-7")
+    schedq_tester.fast_forward()
+
+    assert chain.result(timeout=0) == "small photo-7 in the hall"
 
 
 def test_the_programs_take_the_same_way_whenever_they_run_again(schedq_tester: QueueTester) -> None:
