@@ -37,9 +37,9 @@ MOST_BYTES: Final = 1_000_000
 code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing kit 16; what readers
 of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the outbox 11, of which
 smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI, Flask and sessions
-of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60. Zopfli saves 22, one file for all pages 41, bz2 for it 29,
-one file for all scripts 37, scripts without comments 20. Never more than 1,000 kB. Compressed, Python has 625 kB (a
-quarter of it docstrings), the handbook 110, Lua 45, the archive's own directory 40 and its list of files 13."""
+of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batches 30. Zopfli saves 22, one file for all pages 41, bz2 for
+it 29, one file for all scripts 37, scripts without comments 20. It is never more than 1,000 kB. Compressed, Python has
+690 kB (a quarter of it docstrings), the handbook 120, Lua 58, the archive's directory 45 and its list of files 14."""
 PACKED: Final = {
     "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.md)"),
     "schedq/scripts.json": re.compile(r"schedq/((?:transitions|schedules|inspect)/[\w/]+\.lua)"),
