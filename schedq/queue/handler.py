@@ -110,8 +110,7 @@ class Handler:
         isolate: bool | None = None,
         workflow: Workflow | None = None,
     ) -> None:
-        self.name, self.function, self.connections = name, function, None
-        self.workflow, self.entry = workflow, function
+        self.name, self.function, self.workflow, self.entry, self.connections = name, function, workflow, function, None
         self.is_async = _is_async(function)
         self.is_isolated = _checked_isolation(name, function, isolate, is_async=self.is_async)
         self.injection = _injection_of(function)
