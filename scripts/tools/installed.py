@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 import os
 import pickle
 import pkgutil
@@ -29,10 +30,20 @@ def every_name() -> None:
         assert value is not None, name
         assert name in dir(schedq), name
         assert pickle.loads(pickle.dumps(value)) == value, name  # noqa: S301 - what we have just written
+        if isinstance(value, type):
+            _has_help(value)
     for module in ("schedq.cli", "schedq.logs", "schedq.testing"):
         importlib.import_module(module)
     for topic in handbook.topics():
         assert handbook.read(topic.name).startswith("# "), topic
+
+
+def _has_help(kind: type) -> None:
+    """A public class and its methods have docstrings, as `help` shows them."""
+    assert inspect.getdoc(kind), kind
+    for name, member in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_") and member.__module__.startswith("schedq"):
+            assert inspect.getdoc(getattr(kind, name)), f"{kind.__name__}.{name}"
 
 
 def _run_a_job() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import bz2
 import hashlib
@@ -16,7 +17,7 @@ import pytest
 from schedq import handbook
 from schedq.errors import UsageError
 from schedq.transitions import scripts
-from scripts.tools import package
+from scripts.tools import package, shortening
 
 
 def described(text: str = "See [the page](https://example.org/page.md) and [below](#below).") -> EmailMessage:
@@ -103,13 +104,14 @@ def test_many_texts_of_a_wheel_are_one_file_and_its_list_of_files_is_right(name:
     texts = {inside: f"# {inside} – text\n" for inside in INSIDE[name]}
     paths = [f"{Path(name).parent}/{inside}" for inside in texts]
     files = {**dict(zip(paths, texts.values(), strict=True)), "schedq/logs.py": "", "schedq-1.dist-info/RECORD": ""}
-    kept = ["schedq/logs.py,sha256=x,1", "schedq-1.dist-info/RECORD,,"]
+    empty = base64.urlsafe_b64encode(hashlib.sha256(b"").digest()).rstrip(b"=").decode()
+    kept = [f"schedq/logs.py,sha256={empty},0", "schedq-1.dist-info/RECORD,,"]
     files["schedq-1.dist-info/RECORD"] = "".join(
         f"{line}\n" for line in [*(f"{path},sha256=x,1" for path in paths), *kept]
     )
     built = {zipfile.ZipInfo(path): text.encode() for path, text in files.items()}
 
-    found = package.packed(built, name, package.PACKED[name])
+    found = package.recorded(package.packed(built, name, package.PACKED[name]))
 
     data = {file.filename: content for file, content in found.items()}
     assert set(data) == {"schedq/logs.py", "schedq-1.dist-info/RECORD", name}
@@ -144,3 +146,80 @@ def test_scripts_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monke
             scripts.text("gone")
     finally:
         scripts._packed.cache_clear()
+
+
+SOURCE = '''"""A module."""
+
+from typing import Final  # for constants
+
+LIMIT: Final = 5  # at most
+"""What it means."""
+MARK = "# not a comment"
+
+
+class Queue:
+    """A queue.
+
+    Attributes:
+        name: its name.
+    """
+
+    def enqueue(self) -> int:
+        """Enqueue."""
+        # why
+        return 1
+
+    def _check(self) -> None:
+        """Check."""
+
+
+class Verbs:
+    """What queues inherit."""
+
+    def enqueue(self) -> None:
+        """The name alone is public."""
+
+        def check() -> None:
+            """Check."""
+
+        check()
+'''
+
+
+def test_a_file_of_the_wheel_keeps_its_code_its_lines_and_the_help_of_public_names() -> None:
+    found = shortening.shortened("schedq/queue/queue.py", SOURCE, frozenset({"Queue", "enqueue"}))
+
+    assert [line for line in found.splitlines() if '""' in line] == [
+        '    """A queue.',
+        '    """',
+        '        """Enqueue."""',
+        '        ""',
+        '        """The name alone is public."""',
+        '            ""',
+    ]
+    assert "#" not in found.replace("# not a comment", "")
+    assert [*map(_place, _definitions(found))] == [*map(_place, _definitions(SOURCE))]
+    assert found.count("\n") == SOURCE.count("\n")
+
+
+def test_the_help_of_a_command_stays() -> None:
+    found = shortening.shortened("schedq/cli/jobs.py", SOURCE, frozenset())
+
+    assert [each for each in _docstrings(SOURCE) if each not in _docstrings(found)] == []
+
+
+def _definitions(text: str) -> list[ast.stmt]:
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and not _is_text(node)]
+
+
+def _place(node: ast.stmt) -> tuple[str, int, int]:
+    return type(node).__name__, node.lineno, node.col_offset
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _docstrings(text: str) -> list[tuple[str, str]]:
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [(node.name, found) for node in nodes if (found := ast.get_docstring(node))]
