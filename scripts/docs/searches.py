@@ -44,7 +44,8 @@ FIRST: Final = {
     "Celery": "from-celery",
     "time zone": "schedules",
     "priority": "workers",  # several queues in strict order
-    "chain": "jobs",  # a job enqueues the next one
+    "chain": "batches",
+    "workflow": "workflows",
     "graceful shutdown": "deploying",
     "eviction": "redis-in-production",
     "backoff": "retries",

@@ -44,7 +44,7 @@ def test_a_search_that_finds_another_page_first_fails_the_build(
     assert searches.main("site") == 1
     assert capsys.readouterr().err.splitlines() == [
         "searches: 'eager' finds nothing, not testing",
-        "searches: 'chain' finds threat-model, jobs, not jobs",
+        "searches: 'chain' finds threat-model, jobs, not batches",
     ]
 
 
