@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 from schedq import Depends, Fixed, JobFailed, Queue, UsageError, WorkflowContext, current_job
-from schedq.testing import QueueTester, queue_tester
+from schedq.testing import QueueTester
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def tester() -> Iterator[QueueTester]:
-    """Every queue on an empty server and in virtual time."""
-    with queue_tester() as found:
-        yield found
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from schedq import Discard, Queue, StepFailed, UsageError, WorkflowContext
-from schedq.testing import QueueTester, queue_tester
+from schedq.testing import QueueTester
 
 calls: list[Any] = []
 numbers = itertools.count()
@@ -26,11 +25,9 @@ async def refuse(value: str) -> None:
     raise Discard(f"not {value}")
 
 
-@pytest.fixture
-def tester() -> Iterator[QueueTester]:
+@pytest.fixture(autouse=True)
+def none_called() -> None:
     calls.clear()
-    with queue_tester() as found:
-        yield found
 
 
 @pytest.fixture

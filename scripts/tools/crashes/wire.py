@@ -214,6 +214,7 @@ WITHOUT_ROUND_TRIPS_OF_THEIR_OWN: Final = {
     "list_completed",
     "list_failed",
     "list_cancelled",
+    "list_batches",
     "list_broken",
     "list_workers",  # plain reads, like `get job`
     "list_paused_tasks",

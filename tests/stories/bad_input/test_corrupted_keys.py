@@ -23,7 +23,7 @@ from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate
 
 TYPES = ("string", "list", "set", "hash", "zset", "stream")
-KEYS = {name: kind for name, kind in LAYOUT.items() if not name.startswith(("job", "schedule"))}
+KEYS = {name: kind for name, kind in LAYOUT.items() if not name.startswith(("job", "schedule", "group:"))}
 NEEDED = {"pending", "processing", "completed", "failed", "cancelled", "broken", "delayed", "leases"}
 """Without these keys no script that moves jobs can work."""
 READ_BY_CLAIMS = {"paused_tasks", "held", "gates"}
@@ -48,6 +48,7 @@ SEEN = {
     "gate_holds": "served without",
     "gate_turns": "served without",
     "gate:*": "served without",
+    "groups": "served without",
 } | dict.fromkeys(SAID, "said in the log")
 
 
