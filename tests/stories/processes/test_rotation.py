@@ -30,6 +30,12 @@ def test_a_password_changed_on_the_server_first_ends_no_process_and_no_job(make_
     held = [scene.add("gated", "gate"), scene.add("gated_in_thread", "gate")]
     scene.until(lambda: scene.has_started(*held))
     fleet = scene.worker("--processes", "2", "--no-promoter", **login)
+    # Until a child has claimed once, its parent takes a refusal for a wrong setting. The worker has 8 slots left, and
+    # one child has 10: of 19 jobs each child has some.
+    served = [scene.add("gated", "both") for _ in range(19)]
+    scene.until(lambda: scene.has_started(*served))
+    scene.open("both")
+    scene.until(lambda: scene.is_completed(*served))
     promoter = scene.start("promoter", app.NAME, how=None, **login)
     scene.until(lambda: scene.is_alive(fleet, 2) and scene.client.exists(scene.queue.settings.keys.promoter))
     everybody: list[Process] = [worker, fleet, promoter]
