@@ -31,4 +31,6 @@ def test_no_more_functions_run_than_the_worker_has_slots(queue: Handle, start: S
 
     ended_at = outcome(queue, late.id).last_error_at_ms
 
-    assert outcome(queue, handed.id).result[1] * 1000 >= ended_at - 1
+    # The slot is free as soon as the process is gone, shortly before the failure is recorded. The idle process has been
+    # ready for some seconds by then.
+    assert outcome(queue, handed.id).result[1] * 1000 > ended_at - 500
