@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from schedq.errors import ArgumentsError
@@ -15,14 +15,15 @@ _Make = Callable[[Sequence[Any], Mapping[str, Any]], T]
 _Own = Callable[[NewJob], NewJob]
 
 
-def of_each(task: str, calls: Calls, make: _Make[T], own: _Own) -> list[T | NewJob]:
-    """What `make` makes of each pair of arguments, and `own` of each call from `with_args`.
+def of_each(task: str, calls: Calls, make: _Make[T], own: _Own) -> Iterator[T | NewJob]:
+    """Yield what `make` makes of each pair of arguments, and `own` of each call from `with_args`.
 
     Raises:
         ArgumentsError: a call is invalid; the message has its number.
     """
     try:
-        return [own(call) if isinstance(call, NewJob) else make(*call) for call in calls]
+        for call in calls:
+            yield own(call) if isinstance(call, NewJob) else make(*call)
     except (TypeError, ValueError) as error:
         raise _located(task, calls, make, own, error) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from schedq.errors import ArgumentsError, UsageError
@@ -293,7 +293,7 @@ class Task(Generic[P, R_co]):
     def _created_many(self, calls: Calls) -> RoundTrips[list[Job[Any]]]:
         queue, options = self._connections.settings, self._options
         is_common = options.job_id is None and not is_keyed(options)
-        rows: Sequence[Any] = of_each(self.name, calls, self._payload if is_common else self.new_job, self._own_call)
+        rows: Iterable[Any] = of_each(self.name, calls, self._payload if is_common else self.new_job, self._own_call)
         options = of_all(options)
         if self._connections.before_enqueue:
             rows, options = prepared_rows(self._connections, rows, options), _NOT_GIVEN

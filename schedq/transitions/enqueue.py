@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from schedq.errors import Conflict, NotAcknowledged, QueueFull, SchedqError, StoreUnavailable, UsageError
@@ -26,6 +27,7 @@ _ENQUEUE: Final = Binding("enqueue", "whose_ids", "new_jobs")
 _ENQUEUE_UNIQUE: Final = Binding("enqueue_unique", "whose_ids", "new_jobs", "gate_limits")
 MOST_IDS: Final = 150
 """The most jobs in one script, which blocks all other clients for 4 to 10 µs a job."""
+_PORTION: Final = 256
 _ROUND_TRIP_BYTES: Final = 8 * MOST_BYTES
 ACCEPTED: Final = ("STORED", "EXISTS")
 _HELD: Final = ("UNIQUE", "REPLACED")
@@ -94,16 +96,20 @@ def prepare_many(
     Raises:
         UsageError: a payload or an option is invalid; the message names it.
     """
-    rows = list(jobs)
-    if options.must_create or options.reuse_id:
-        rows = [row if isinstance(row, NewJob) else NewJob(row) for row in rows]
     common = _resolved(queue, options._replace(must_create=False, reuse_id=False))
-    return [
-        _encoded(queue, row.payload, _resolved(queue, merged(row, options), is_marked=is_marked), fresh_id)
-        if isinstance(row, NewJob)
-        else _encoded(queue, row, common, fresh_id)
-        for row, fresh_id in zip(rows, new_ids(len(rows)) if rows else (), strict=True)
-    ]
+    is_common = not (options.must_create or options.reuse_id)
+    rows, found = iter(jobs), list[EncodedJob]()
+    # A portion at a time: a payload that was made for its job is gone as soon as it is a text. If all of them were kept
+    # until the end, the garbage collector would look through them, which costs each job a fifth of its time.
+    while portion := list(islice(rows, _PORTION)):
+        for row, fresh_id in zip(portion, new_ids(len(portion)), strict=True):
+            if is_common and not isinstance(row, NewJob):
+                found.append(_encoded(queue, row, common, fresh_id))
+                continue
+            own = row if isinstance(row, NewJob) else NewJob(row)
+            resolved = _resolved(queue, merged(own, options), is_marked=is_marked)
+            found.append(_encoded(queue, own.payload, resolved, fresh_id))
+    return found
 
 
 def _encoded(queue: Settings, payload: Any, resolved: _Resolved, fresh_id: str = "") -> EncodedJob:
