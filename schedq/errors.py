@@ -23,6 +23,7 @@ A wait that times out raises the built-in `TimeoutError`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class SchedqError(Exception):
@@ -134,6 +135,25 @@ class JobFailed(SchedqError):  # noqa: N818 - a public name of the design
 
 class JobCancelled(SchedqError):  # noqa: N818 - a public name of the design
     """The job was cancelled, or expired before it began."""
+
+
+class MapFailed(StepFailed):
+    """More of the jobs of `ctx.map` have failed than it tolerates; raised again in each later attempt of the run.
+
+    Attributes:
+        batch_id: the batch of these jobs: `queue.batch(batch_id).failures()`.
+        failed: how many of them failed.
+        total: how many there are.
+    """
+
+    def __init__(self, step: str, error: str, batch_id: str, failed: int, total: int) -> None:
+        super().__init__(step, error)
+        self.batch_id = batch_id
+        self.failed = failed
+        self.total = total
+
+    def __reduce__(self) -> tuple[type[MapFailed], tuple[Any, ...]]:
+        return type(self), (self.step, self.error, self.batch_id, self.failed, self.total)
 
 
 class BatchFailed(SchedqError):  # noqa: N818 - as JobFailed

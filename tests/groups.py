@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from schedq.model.lifecycle import FINISHED
+from schedq.model.runs import RunWait
 
 if TYPE_CHECKING:
     from tests.state import State
@@ -46,6 +47,7 @@ class Groups:
 
     def broken(self) -> Iterator[str]:
         """All complaints."""
+        yield from self._awaited()
         yield from (f"group {name} has no entry in groups" for name in self.fields.keys() - self.marks.keys())
         for name, fields in self.fields.items():
             if fields.get("status") in ("running", "cancelling"):
@@ -54,6 +56,16 @@ class Groups:
                     yield from self._settled(name, fields)
             elif fields.get("status") in ENDED:
                 yield from self._ended(name, fields)
+
+    def _awaited(self) -> Iterator[str]:
+        """No run stays suspended for a group that has ended."""
+        for job_id, key in self.state.jobs().items():
+            if key.kind != "hash" or key.holds.get("status") != "delayed":
+                continue
+            for wait in RunWait.read(key.holds.get("waits")):
+                status = self.fields.get(wait.group, {}).get("status", "gone")
+                if wait.group and status not in ("running", "cancelling") and self.marks.get(wait.group, "1") != "0":
+                    yield f"{job_id} waits for group {wait.group}, which is {status}"
 
     def _counted(self, name: str) -> Iterator[str]:
         """A child that has ended is counted."""

@@ -27,9 +27,10 @@ from schedq.inspect.search import STATES, USUALLY_LOOKED
 from schedq.inspect.stats import BrokenNote
 from schedq.inspect.timeline import Timeline, TimelineEvent
 from schedq.inspect.uniqueness import StoredRule
+from schedq.inspect.why import Why
 from schedq.model import escaping
 from schedq.model.expiry import expires_at_ms
-from schedq.model.lifecycle import BROKEN, DELAYED, FINISHED, JOB_STATES, PROCESSING
+from schedq.model.lifecycle import BROKEN, FINISHED, JOB_STATES, PROCESSING
 from schedq.model.progress import Progress, of_earlier_attempt
 from schedq.model.records import JobRecord, whole
 from schedq.model.runs import Memo
@@ -339,7 +340,7 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
     """Show everything stored about the job ID: state, times, payload, result, error and timeline."""
     with queue_of_job(queue_name, redis_url, [job_id]) as queue:
         record, line = queue.get_job(job_id), queue.inspector.timeline(job_id)
-        most = queue.inspector.why(job_id).max_attempts
+        why = queue.inspector.why(job_id)
         name = queue.name
     if record is None or line is None:
         raise click.ClickException(
@@ -350,7 +351,7 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
         output.show_json({**found, "timeline": line.to_dict()})
         return
     now = line.now_ms
-    output.show(output.facts(_facts(name, record, now, most)))
+    output.show(output.facts(_facts(name, record, now, why)))
     _block("payload", display.pretty(record.fields.get("payload", "")))
     if "headers" in record.fields:
         _block("headers", display.pretty(record.fields["headers"]))
@@ -371,8 +372,8 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
         output.show("", output.heading(f"timeline{earlier}"), _timeline(line))
 
 
-def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[tuple[str, str]]:
-    fields = record.fields
+def _facts(name: str, record: JobRecord, now_ms: int, why: Why) -> list[tuple[str, str]]:
+    fields, most = record.fields, why.max_attempts
     times = {what: whole(fields.get(field)) for what, field in _TIMES.items()}
     if record.status != "processing":
         del times["lease renewed"]
@@ -397,7 +398,7 @@ def _facts(name: str, record: JobRecord, now_ms: int, most: int | None) -> list[
         ("which is", StoredRule.of(fields.get("unique_rule", "")).words() if "unique" in fields else ""),
         ("cancelled because", fields.get("cancel_reason", "")),
         ("result error", record.result_error),
-        ("waits", runs.waits_in_words(fields, now_ms) if record.status == DELAYED else ""),
+        ("waits", why.text if why.reason == "suspended" else ""),
         *((f"messages on topic {topic}", str(count)) for topic, count in runs.messages(fields)),
         *((field, text) for field, text in sorted(fields.items()) if field not in shown and not runs.is_of_run(field)),
     ]

@@ -20,7 +20,7 @@ from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
 from schedq.model.payload import UnreadablePayload, decode, encode, size_of
 from schedq.model.records import JobRecord
-from schedq.model.runs import STEP, Memo
+from schedq.model.runs import STEP, Memo, RunWait
 from schedq.model.settings import Settings, checked_attempts
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS
 from schedq.model.unique import stored_unique
@@ -119,6 +119,8 @@ def prepared(queue: Settings, entry: object, *, finished: bool) -> EncodedJob | 
     state = known.get("state", DELAYED if "run_at_ms" in known else PENDING)
     if state not in STATES:
         raise UsageError(f"state must be one of {', '.join(STATES)}, got {state!r:.80}")
+    if state == DELAYED and _waits_for_jobs(known):
+        state = known["state"] = PENDING  # its batch is not imported with it: it looks at once, and makes it again
     text = _payload_text(queue, known)
     if state == DELAYED and "run_at_ms" not in known:
         raise UsageError("a delayed job needs run_at_ms")
@@ -141,7 +143,13 @@ def _checked(entry: object) -> dict[str, Any]:
             raise UsageError(f"{name} must be a text, got {entry[name]!r:.80}")
     for name, most in _NUMBERS.items():
         whole_number(name, entry.get(name, 0), 0, most)
-    return entry
+    return dict(entry)
+
+
+def _waits_for_jobs(known: dict[str, Any]) -> bool:
+    record = known.get("record")
+    waits = record.get("waits") if isinstance(record, dict) else None
+    return isinstance(waits, str) and any(wait.group for wait in RunWait.read(waits))
 
 
 def _payload_text(queue: Settings, known: dict[str, Any]) -> str:

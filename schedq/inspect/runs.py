@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from schedq.model.groups import BatchProgress
 from schedq.model.payload import loaded
 from schedq.model.records import whole
 from schedq.model.runs import RETURNED, STEP, TRIES, UNTIL, Memo, RunWait
@@ -47,16 +48,21 @@ def _number(text: str) -> int:
     return values[0] if values and isinstance(values[0], int) else 0
 
 
-def waits_in_words(fields: Mapping[str, str], now_ms: int) -> str:
+def awaited(fields: Mapping[str, str]) -> list[str]:
+    """The batches that a suspended run waits for, as many as are named."""
+    return [wait.group for wait in RunWait.read(fields.get("waits"))[:_MOST_WAITS] if wait.group]
+
+
+def waits_in_words(fields: Mapping[str, str], now_ms: int, batches: Mapping[str, BatchProgress]) -> str:
     """What a suspended run waits for, as part of a sentence about the job."""
     waits = RunWait.read(fields.get("waits"))
-    texts = [_in_words(wait, fields, now_ms) for wait in waits[:_MOST_WAITS]]
+    texts = [_in_words(wait, fields, now_ms, batches.get(wait.group)) for wait in waits[:_MOST_WAITS]]
     if len(waits) > _MOST_WAITS:
         texts.append(f"{len(waits) - _MOST_WAITS} more waits")
     return "; or ".join(texts)
 
 
-def _in_words(wait: RunWait, fields: Mapping[str, str], now_ms: int) -> str:
+def _in_words(wait: RunWait, fields: Mapping[str, str], now_ms: int, batch: BatchProgress | None) -> str:
     left = span(max(0, (wait.until_ms or now_ms) - now_ms))
     if wait.kind == "sleep":
         return f"it sleeps for another {left}"
@@ -66,22 +72,32 @@ def _in_words(wait: RunWait, fields: Mapping[str, str], now_ms: int) -> str:
     since_ms = _since_ms(fields, wait.name)
     waits = f"has waited {span(max(0, now_ms - since_ms))}" if since_ms else "waits"
     if wait.kind != "receive":
-        return f"it {waits} for the jobs of {wait.name}"
+        return f"it {waits} for {_jobs_of(wait, batch)}"
     limit = "" if wait.until_ms is None else f", and waits another {left} at the most"
     return f'it {waits} for a message on topic "{wait.topic}"{limit}'
+
+
+def _jobs_of(wait: RunWait, batch: BatchProgress | None) -> str:
+    if wait.kind == "call":
+        return f"the job of {wait.name}, batch {wait.group}"
+    if batch is None:
+        return f"the jobs of {wait.name}, batch {wait.group}"
+    failed = f", {batch.failed:,} failed" if batch.failed else ""
+    return f"the jobs of {wait.name}, batch {wait.group}: {batch.completed:,} of {batch.total:,} have completed{failed}"
 
 
 def _since_ms(fields: Mapping[str, str], name: str) -> int:
     return whole(fields.get(UNTIL + name, "").partition(" ")[2])
 
 
-def waits_facts(fields: Mapping[str, str]) -> list[dict[str, Any]]:
+def waits_facts(fields: Mapping[str, str], batches: Mapping[str, BatchProgress]) -> list[dict[str, Any]]:
     """What a suspended run waits for, for programs; instants in ms."""
     return [
         {
             "kind": wait.kind,
             "name": wait.name,
             "topic": wait.topic or None,
+            "batch": batches[wait.group]._asdict() if wait.group in batches else None,
             "since_ms": _since_ms(fields, wait.name) or None,
             "until_ms": None if wait.until_ms in (None, LAST_INSTANT_MS) else wait.until_ms,
         }

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from schedq.errors import SchedqError
 from schedq.inspect.gates import GateSnapshot, see_gate
+from schedq.inspect.runs import awaited
 from schedq.inspect.stats import BrokenNote, broken_note, listed
+from schedq.model.groups import BatchProgress
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, NOWHERE, PENDING, PROCESSING
 from schedq.model.records import JobRecord, score_ms, whole
 from schedq.model.settings import Settings
 from schedq.model.tasks import NO_OPTIONS, TaskOptions, is_task_call, is_task_name
-from schedq.transitions import Binding, Operation, RoundTrips, unwrap
+from schedq.transitions import Binding, Operation, RoundTrips, groups, unwrap
 from schedq.transitions.announce import read_task_options
 from schedq.transitions.heartbeat import WorkerRecord, workers
 from schedq.transitions.pause import paused_tasks
@@ -57,6 +60,7 @@ class JobSnapshot:
         task_paused_since_ms: since when its task is paused, or None.
         task_options: the stored options of its task.
         gate: what its gate and the queue's own limits allow, if it is pending; else None.
+        batches: how far the batches are that it waits for, if it is a suspended run.
     """
 
     id: str
@@ -85,6 +89,7 @@ class JobSnapshot:
     task_paused_since_ms: int | None = None
     task_options: TaskOptions = NO_OPTIONS
     gate: GateSnapshot | None = None
+    batches: Mapping[str, BatchProgress] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -247,6 +252,8 @@ def look(queue: Settings, job_id: str) -> RoundTrips[JobSnapshot]:
         fields = seen.record.fields
         (found,) = yield [see_gate(queue, fields.get("gate", ""), fields.get("key", ""))]
         seen = replace(seen, gate=None if isinstance(found, SchedqError) else found)
+    if seen.place == DELAYED and (names := awaited(seen.record.fields)):
+        seen = replace(seen, batches=(yield from _batches(queue, names)))
     if seen.place != PENDING or not seen.alive:
         return seen
     live = yield from workers(queue)
@@ -285,6 +292,14 @@ def _snapshot(job_id: str, reply: list[Any]) -> JobSnapshot:
         history=history,
         note=broken_note(note) if note else None,
     )
+
+
+def _batches(queue: Settings, names: Sequence[str]) -> RoundTrips[dict[str, BatchProgress]]:
+    found = {}
+    for name in names:
+        if (progress := (yield from groups.progress(queue, name))) is not None:
+            found[name] = progress
+    return found
 
 
 def _suspects(queue: Settings, live: list[WorkerRecord]) -> RoundTrips[int]:

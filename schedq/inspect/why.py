@@ -228,8 +228,10 @@ REASONS: Final = (
         "suspended",
         "It is a workflow that waits: for a time, a message, the next try of a step, or other jobs.",
         lambda seen: seen.waits_after("") and "waits" in seen.record.fields,
-        lambda seen: waits_in_words(seen.record.fields, seen.now_ms) or f"it is due in {_until_due(seen)}",
-        lambda seen: {**seen.due_facts, "waits": waits_facts(seen.record.fields)},
+        lambda seen: (
+            waits_in_words(seen.record.fields, seen.now_ms, seen.batches) or f"it is due in {_until_due(seen)}"
+        ),
+        lambda seen: {**seen.due_facts, "waits": waits_facts(seen.record.fields, seen.batches)},
     ),
     Reason(
         "retry",

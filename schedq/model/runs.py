@@ -108,6 +108,7 @@ class Run(NamedTuple):
         bytes: of its memos.
         life: how often it has started over.
         is_void: its memos are of an earlier life and must be removed before anything else.
+        requeued: how often its job was requeued.
     """
 
     version: int
@@ -117,6 +118,7 @@ class Run(NamedTuple):
     bytes: int = 0
     life: int = 0
     is_void: bool = False
+    requeued: int = 0
 
     @classmethod
     def read(cls, text: str) -> Run:
@@ -130,6 +132,7 @@ class Run(NamedTuple):
             found.get("bytes", 0),
             found.get("life", 0),
             bool(found.get("void")),
+            found.get("requeued", 0),
         )
 
 

@@ -81,9 +81,7 @@ class BatchVerbs:
         self.id, self.total, self._at, self._made = checked_group_id(batch_id), 0, 0, None
         self._connections, self._task, self._options = connections, task, options
         if task is not None:
-            _definition(
-                connections, self.id, task, options, None
-            )  # an invalid option is an error here, not at the first `add`
+            definition_of(connections, self.id, task, options, None)  # an invalid option is an error here
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
@@ -217,9 +215,9 @@ class BatchVerbs:
     def _fill(self, items: Iterable[Any], at: int) -> RoundTrips[int]:
         task, queue, rest = self._checked_task(), self._connections.settings, iter(items)
         while some := list(islice(rest, _PAGE)):
-            calls = [_call_of(task, item, at + n) for n, item in enumerate(some)]
+            calls = [child_call(task, item, at + n) for n, item in enumerate(some)]
             made = self._definition(calls[0].payload)
-            lines = [_line(queue, made, call) for call in calls]
+            lines = [child_line(queue, made, call) for call in calls]
             for page in groups.pages(lines):
                 (reply,) = yield [groups.fill(queue, made, page, at, durability=_durability(queue, task))]
                 at += len(page)
@@ -235,7 +233,7 @@ class BatchVerbs:
 
     def _definition(self, payload: Any) -> GroupDefinition:
         if self._made is None:
-            self._made = _definition(self._connections, self.id, self._checked_task(), self._options, payload)
+            self._made = definition_of(self._connections, self.id, self._checked_task(), self._options, payload)
         return self._made
 
 
@@ -298,7 +296,12 @@ def channel_of(queue: Settings, batch_id: str) -> str:
 # -- calls as they are stored
 
 
-def _call_of(task: Task[..., Any], item: Any, number: int) -> NewJob:
+def child_call(task: Task[..., Any], item: Any, number: int) -> NewJob:
+    """The call of a child: of its one argument, or as it was given.
+
+    Raises:
+        ArgumentsError, UsageError: the task can't be called with it, or it has options of its own.
+    """
     try:
         if not isinstance(item, NewJob):
             return task.new_job((item,), {})
@@ -315,16 +318,21 @@ def _call_of(task: Task[..., Any], item: Any, number: int) -> NewJob:
     return item
 
 
-def _line(queue: Settings, made: GroupDefinition, call: NewJob) -> str:
+def child_line(queue: Settings, made: GroupDefinition, call: NewJob) -> str:
     """A child's item: what is in its payload between head and tail, behind its key if it has one."""
     text = encode(call.payload, queue.max_payload)
     item = text[len(made.head) : -len(made.tail)] or ',"args":[]'
     return f"{call.key or ''} {item}" if made.is_keyed else item
 
 
-def _definition(
+def definition_of(
     connections: Connections, batch_id: str, task: Task[..., Any], options: BatchOptions, payload: Any
 ) -> GroupDefinition:
+    """The definition of a batch; `payload` is that of its first child, None if there is none.
+
+    Raises:
+        UsageError: an option is invalid.
+    """
     queue, own = connections.settings, task._options
     for name in _NOT_OF_CHILDREN:
         if getattr(own, name):
@@ -351,17 +359,14 @@ def _definition(
         otherwise=otherwise,
         channel=channel_of(queue, batch_id),
         kept_ms=_kept_ms(options.keep),
-        close_within_ms=0
-        if options.close_within is None
-        else max(1, duration_ms(options.close_within, "close_within")),
+        close_within_ms=_close_within_ms(options.close_within),
         gates=_gates_of([template.fields, _fields_of(then), _fields_of(otherwise)]),
     )
 
 
 def _fields_of(line: str) -> list[str]:
     """The options of a stored call: fields and values in turn."""
-    found: list[str] = json.loads(line.partition("\n")[0]) if line else []
-    return found
+    return json.loads(line.partition("\n")[0]) if line else []
 
 
 def _gates_of(calls: Iterable[Sequence[str | int]]) -> tuple[str, ...]:

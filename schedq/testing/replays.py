@@ -26,7 +26,7 @@ from schedq.queue.queue import Queue
 from schedq.queue.task import Task
 from schedq.testing.loops import Runner, beside_loop, with_runner
 from schedq.testing.runner import LocalAttempt, resources_of
-from schedq.workflows.branches import WAITING, WORKING
+from schedq.workflows.branches import WAITING, WORKING, Branch
 from schedq.workflows.context import WorkflowContext
 from schedq.workflows.recorder import Suspended
 from schedq.workflows.run import WorkflowRun
@@ -127,6 +127,7 @@ class _Recalled:
         self.tries: dict[str, tuple[int, int, str]] = {}
         self.version, self.began_ms = field.version, field.began_ms
         self.deadline_ms: int | None = None
+        self.life, self.requeued = field.life, field.requeued
         self.args: tuple[Sequence[Any], Mapping[str, Any]] | None = None
         if field.life:
             args, kwargs = loaded(fields.get("args")) or ((), {})
@@ -151,9 +152,9 @@ class _Recalled:
         """Keep it for this replay."""
         return self.memos.setdefault(name, memo)
 
-    async def failed(self, name: str, error: str, delay_ms: int, *, counts: bool = True) -> tuple[int, int]:
+    async def failed(self, name: str, error: str, delay_ms: int, *, counts: bool = True) -> tuple[int, int]:  # noqa: ARG002
         """No step is called, so none fails."""
-        raise NotImplementedError
+        raise AssertionError(f"step {name} was called in a replay, and failed: {error}")
 
     async def start_over(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """The run that ended did not get here, or it would have another record."""
@@ -217,17 +218,26 @@ class _Context(WorkflowContext):
         super().__init__(run)
         self._arguments, self._counts = arguments, Counter[tuple[str, str]]()
 
+    def _note(self, branch: Branch, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        place = (branch.path, name)
+        self._counts[place] += 1
+        given = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
+        self._arguments[*place, self._counts[place]] = "(" + _ADDRESS.sub("", given) + ")"
+
+    async def call(self, task: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Note the arguments; what the job returned is in its memo."""
+        branch = self._run.branches.of(asyncio.current_task())
+        if branch is not None and not branch.is_closed:
+            self._note(branch, f"call {self._options.name or getattr(task, 'name', '?')}", args, kwargs)
+        return await super().call(task, *args, **kwargs)
+
     async def step(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Note the arguments; what the step returns is in its memo."""
         function = function.function if isinstance(function, Task) else function
         branch = self._run.branches.of(asyncio.current_task())
         if not callable(function) or branch is None or branch.is_closed:  # refused, or put down: nothing is called
             return await super().step(function, *args, **kwargs)
-        name = str(self._options.name or getattr(function, "__name__", "?"))
-        place = (branch.path, name)
-        self._counts[place] += 1
-        given = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
-        self._arguments[*place, self._counts[place]] = "(" + _ADDRESS.sub("", given) + ")"
+        self._note(branch, str(self._options.name or getattr(function, "__name__", "?")), args, kwargs)
 
         @functools.wraps(function)
         async def wait(*_: Any, **__: Any) -> Any:

@@ -4,7 +4,8 @@ Do what is left of the groups that need attention, a page at a time.
 All bits of such a group are counted again, so it does not matter which script was cut short where. Children that ended, or whose
 records are gone, without a word to their group are found by an audit of all that have not ended, every 10 s: workers of
 other programs and of older releases tell nothing. A group that is called off has its children cancelled. One that was not
-closed for a time fails. One that has ended is deleted when its time has come, or when there are too many.
+closed for a time fails. One whose run has completed or was cancelled is called off. One that has ended is deleted when its time has
+come, or when there are too many, unless its run may still read it.
 
 KEYS  groups (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), held (zset),
       resting (zset), stats (hash), wake (zset), paused (string), log (stream)
@@ -28,6 +29,7 @@ local MOST_GROUPS, MOST_LOOKED_AT, MOST_CANCELLED, YOUNG = 20, 200, 30, 30000
 --@include retention
 --@include group_end
 --@include cancel
+--@include wake_run
 --@include group_next
 --@include group_total
 --@include group_delete
@@ -90,7 +92,7 @@ end
 local function cancel_children(group)
   if redis.call('HGET', group.key, 'cancel_from') == 'done' then return false end
   local is_more = each_live(group, 'cancel_from', MOST_CANCELLED, function(id)
-    local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group')
+    local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group', 'waits')
     if job and not FINISHED[job[1]] then cancel_job(id, job, request) end
   end)
   if not is_more then redis.call('HSET', group.key, 'cancel_from', 'done') end
@@ -105,12 +107,29 @@ local function fail_unclosed(group)
   group.status = 'cancelling'
 end
 
+-- The status of the run that a group works for, '' for one that is gone; nil for a group that works for none.
+local function status_of_run(key)
+  local run = redis.call('HGET', key, 'wake')
+  local status = run and redis.pcall('HGET', jobs .. run, 'status')
+  return run and (type(status) == 'string' and status or '')
+end
+
+-- A run that has failed may be requeued, so its children continue.
+local function leave_with_run(group)
+  local status = status_of_run(group.key)
+  if group.status == 'running' and (status == '' or status == 'completed' or status == 'cancelled') then
+    redis.call('HSET', group.key, 'status', 'cancelling', 'becomes', 'cancelled')
+    group.status = 'cancelling'
+  end
+end
+
 local function attend(name)
   local group = group_named(name)
   if not group then return false end
   told[name] = group
   resolve_total(group)
   fail_unclosed(group)
+  leave_with_run(group)
   local is_more = audit(group)
   if group.status == 'cancelling' then is_more = cancel_children(group) or is_more end
   local ended, succeeded = redis.pcall('BITCOUNT', group.counted_key), redis.pcall('BITCOUNT', group.succeeded_key)
@@ -124,13 +143,22 @@ local function attend(name)
   return go_on(group, ended, succeeded, true) or is_more
 end
 
+-- Whether the run that a group worked for may still read what its children returned.
+local function may_be_read(key)
+  local status = status_of_run(key)
+  return status and status ~= '' and status ~= 'completed' and status ~= 'cancelled'
+end
+
 -- A group that has ended, or is none.
 local function tidy(name)
   local key = group_keys .. name
   local found = redis.pcall('HMGET', key, 'status', 'ended_at_ms', 'kept_ms')
   if found.err then return redis.call('ZREM', groups, name) end
   local due = whole(found[2]) + whole(found[3])
-  if found[1] and found[1] ~= 'deleted' and due > now then return redis.call('ZADD', groups, digits(due), name) end
+  if found[1] and found[1] ~= 'deleted' then
+    if may_be_read(key) then due = now + whole(found[3]) end
+    if due > now then return redis.call('ZADD', groups, digits(due), name) end
+  end
   if not delete_group(name) then has_more = true end
 end
 
@@ -146,8 +174,12 @@ if redis.call('ZCOUNT', groups, unpack(kept)) > most_kept then
   local name = redis.call('ZRANGE', groups, kept[1], kept[2], 'BYSCORE', 'LIMIT', 0, 1)[1]
   local key = group_keys .. name
   local ended = whole(redis.pcall('HGET', key, 'ended_at_ms'))
-  if math.abs(now - ended) > YOUNG then has_more = not delete_group(name) or true end
+  if may_be_read(key) then
+    redis.call('ZADD', groups, digits(now + math.max(4 * LOOK_AGAIN, whole(redis.call('HGET', key, 'kept_ms')))), name)
+  elseif math.abs(now - ended) > YOUNG then
+    has_more = not delete_group(name) or true
+  end
 end
-if jobs_made > 0 then set_wake() end
+if jobs_made > 0 or has_woken then set_wake() end
 local at = redis.call('ZRANGE', groups, 0, 0, 'WITHSCORES')[2]
 return {has_more and 1 or 0, at or ''}

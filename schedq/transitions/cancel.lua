@@ -31,7 +31,7 @@ Returns  cancelled | asked | no
 local bad = wrong_type('list', pending, processing, cancelled) or wrong_type('zset', delayed, leases)
 if bad then return bad end
 
-local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group')
+local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group', 'waits')
 if not job then return 'no' end
 local before = earlier_reply(job[3], request)
 if before then return before end

@@ -97,18 +97,15 @@ def prepare_many(
         UsageError: a payload or an option is invalid; the message names it.
     """
     common = _resolved(queue, options._replace(must_create=False, reuse_id=False))
-    is_common = not (options.must_create or options.reuse_id)
-    rows, found = iter(jobs), list[EncodedJob]()
-    # A portion at a time: a payload that was made for its job is gone as soon as it is a text. If all of them were kept
-    # until the end, the garbage collector would look through them, which costs each job a fifth of its time.
+    is_common, rows, found = not (options.must_create or options.reuse_id), iter(jobs), list[EncodedJob]()
+    # A portion at a time: the garbage collector would look through payloads that are kept until the end.
     while portion := list(islice(rows, _PORTION)):
         for row, fresh_id in zip(portion, new_ids(len(portion)), strict=True):
-            if is_common and not isinstance(row, NewJob):
-                found.append(_encoded(queue, row, common, fresh_id))
-                continue
-            own = row if isinstance(row, NewJob) else NewJob(row)
-            resolved = _resolved(queue, merged(own, options), is_marked=is_marked)
-            found.append(_encoded(queue, own.payload, resolved, fresh_id))
+            payload, resolved = row, common
+            if isinstance(row, NewJob) or not is_common:
+                own = row if isinstance(row, NewJob) else NewJob(row)
+                payload, resolved = own.payload, _resolved(queue, merged(own, options), is_marked=is_marked)
+            found.append(_encoded(queue, payload, resolved, fresh_id))
     return found
 
 
@@ -353,10 +350,6 @@ def _counted(queue: Settings, batch: Sequence[EncodedJob], operation: Operation[
     return operation._replace(read=read, failed=lambda error: tell([type(error).__name__] * len(batch)))
 
 
-def _has_own_ids(batch: Sequence[EncodedJob]) -> bool:
-    return any(job.is_callers_id for job in batch)
-
-
 def _waits(queue: Settings, jobs: Sequence[EncodedJob]) -> tuple[Wait, ...]:
     """What to wait for after storing these jobs: every durability that one of them requires."""
     asked = {job.durability: None for job in jobs if job.durability != "memory"}
@@ -375,7 +368,7 @@ def enqueue_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[list
 
 
 def create_many(queue: Settings, jobs: Sequence[EncodedJob]) -> RoundTrips[Iterable[tuple[str, bool]]]:
-    """Like `enqueue_many`, but return each job's id, in order, and whether this request created it, if it is marked."""
+    """`enqueue_many`, but return each job's id, in order, and whether this request created it, if it is marked."""
     words = yield from _store_all(queue, jobs)
     created = [word == "STORED" or _outcome(job, word)[1] for job, word in zip(jobs, words, strict=True)]
     # A list of tuples would cost each job a tenth of its time: so many objects more start the garbage collector twice.
@@ -452,7 +445,7 @@ def _next_round_trip(left: list[list[EncodedJob]]) -> tuple[list[list[EncodedJob
     jobs must not overtake that part.
     """
     count, space = 0, _ROUND_TRIP_BYTES
-    while count < len(left) and space > 0 and not (count and _has_own_ids(left[count - 1])):
+    while count < len(left) and space > 0 and not (count and any(job.is_callers_id for job in left[count - 1])):
         space -= sum([len(job.text) for job in left[count]])  # roughly: exact sizes would take as long as encoding
         count += 1
     return left[:count], left[count:]

@@ -27,6 +27,7 @@ Returns  {OK | SEALED (nothing was added) | CONFLICT (another definition, or it 
 --@include wake
 --@include due
 --@include group_end
+--@include wake_run
 --@include group_next
 --@include group_total
 local key = group_keys .. name

@@ -13,7 +13,7 @@ from schedq.model.groups import BatchProgress, ChildFailure, GroupDefinition
 from schedq.model.ids import new_request
 from schedq.model.payload import decoded, size_of
 from schedq.model.settings import Settings
-from schedq.transitions import Binding, Operation, RoundTrips, chunked, unwrap
+from schedq.transitions import Binding, Operation, RoundTrips, chunked, identity, unwrap
 
 _FILL: Final = Binding("fill_group", "name", "digest", "definition", "gate_limits", "at", "close", "items")
 _CANCEL: Final = Binding("cancel_group", "name")
@@ -42,8 +42,11 @@ def fill(
     *,
     close: bool = False,
     durability: Durability = "memory",
+    digest: str = "",
 ) -> Operation[Filled]:
     """Add one page of items, of which `at` come before it; makes the group if there is none.
+
+    `digest` is that of a group that exists, if it need not be the same as this definition.
 
     Raises (when read):
         Conflict: a group of this name has another definition.
@@ -52,7 +55,7 @@ def fill(
     """
     waits = () if durability == "memory" else (Wait.of(durability, queue.replicas, queue.retry_for),)
     fields = json.dumps(definition.to_fields(), ensure_ascii=False) if at == 0 else "[]"
-    given: dict[str, Any] = {"name": definition.name, "digest": definition.digest, "definition": fields}
+    given: dict[str, Any] = {"name": definition.name, "digest": digest or definition.digest, "definition": fields}
     given["gate_limits"] = _limits(queue, definition.gates) if at == 0 and definition.gates else ""
 
     def read(reply: list[Any]) -> Filled:
@@ -88,14 +91,16 @@ def cancel(queue: Settings, name: str) -> Operation[bool]:
     return Operation("cancel_group", *_CANCEL(queue, name=name), lambda reply: bool(reply == "cancelling"))
 
 
-def retry(queue: Settings, name: str) -> RoundTrips[int]:
+def retry(queue: Settings, name: str, generation: str = "") -> RoundTrips[int]:
     """Run the children that failed again, in a new generation; returns how many.
+
+    With a `generation` of the caller's, a retry that was cut short is continued.
 
     Raises:
         UsageError: the group has not ended, or was called off before all its items became jobs.
         Conflict: another retry has begun meanwhile.
     """
-    generation = new_generation()
+    generation = generation or new_generation()
     left, count = -1, 0
     while True:
         (reply,) = yield [Operation("retry_group", *_RETRY(queue, name=name, generation=generation, left=left), list)]
@@ -197,6 +202,38 @@ def progress(queue: Settings, name: str) -> RoundTrips[BatchProgress | None]:
     """How far a group is; None if there is none."""
     fields = yield from read(queue, name)
     return BatchProgress.from_fields(name, fields, int(fields["waiting"])) if fields else None
+
+
+class GroupEnd(NamedTuple):
+    """What a run has to know of a group that works for it.
+
+    Attributes:
+        fields: of its record; {} if there is none.
+        first: the result of its first child, as JSON; None if it has none.
+        failure: the first child that failed, if one did.
+    """
+
+    fields: dict[str, str]
+    first: str | None = None
+    failure: ChildFailure | None = None
+
+    @property
+    def status(self) -> str:
+        """Its status, '' if there is none."""
+        return self.fields.get("status", "")
+
+
+def end_of(queue: Settings, name: str) -> RoundTrips[GroupEnd]:
+    """How a group stands, and what its first child returned, in one round trip."""
+    key = queue.keys.group(name)
+    replies = yield [
+        *reading(queue, name),
+        Operation("results", None, (), ("HGET", f"{key}:results:0", "0"), identity),
+        Operation("failures", None, (), ("LRANGE", f"{key}:failed", -1, -1), list),
+    ]
+    fields, first = of_replies(replies), unwrap(replies[2])
+    failed = [ChildFailure.from_line(line, fields) for line in unwrap(replies[3])]
+    return GroupEnd(fields, first, failed[0] if failed else None)
 
 
 def list_groups(queue: Settings, limit: int) -> RoundTrips[list[BatchProgress]]:

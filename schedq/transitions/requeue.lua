@@ -73,6 +73,7 @@ local function forget_failures(id, run)
     for _, field in ipairs(tries) do gone[#gone + 1] = field end
     run = with_number(run, 'tried', 0)
   end
+  run = with_number(run, 'requeued', number_in(run, 'requeued') + 1)
   if number_in(run, 'timeout') > 0 then run = with_number(run, 'deadline', now + number_in(run, 'timeout')) end
   return run, gone
 end

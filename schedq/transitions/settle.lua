@@ -100,6 +100,7 @@ end
 local function tell_its_group(...)
   if not tell then
     --@include group_end
+    --@include wake_run
     --@include group_next
     tell, go_on_with_others = tell_group, go_on_with_groups
   end

@@ -64,7 +64,7 @@ class WorkflowAttempt:
         assert workflow is not None
         self._job, self._call, self._policy, self._in_thread = job, call, policy, in_thread
         self._in_place_ms = IN_PLACE_MS if settings.clock is None else 0  # a test's clock may not move
-        client = queue.aio._client
+        client, self._connections = queue.aio._client, queue.connections
         self._record = Record(client, settings, job, workflow.version, workflow.run_timeout_ms)
 
     async def recall(self) -> Invocation:
@@ -98,5 +98,6 @@ class WorkflowAttempt:
             handler.encoded,
             name=handler.name,
             in_place_ms=self._in_place_ms,
+            connections=self._connections,
         )
         return await run.execute(function(WorkflowContext(run), *args, **kwargs))

@@ -13,7 +13,8 @@ WORKING: Final = "working"
 WAITING: Final = "waiting"
 FORKED: Final = "forked"
 ENDED: Final = "ended"
-_RESERVED: Final = "#~:/"
+RESERVED: Final = "#~:/"
+"""Characters that mark numbers and branches in the names of operations."""
 _LONGEST: Final = 100
 
 
@@ -25,7 +26,7 @@ def checked_name(name: object) -> str:
     """
     if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST or not name.isprintable():
         raise UsageError(f"the name of an operation must be 1 to {_LONGEST} printable characters, got {name!r:.120}")
-    if found := [each for each in _RESERVED if each in name]:
+    if found := [each for each in RESERVED if each in name]:
         raise UsageError(f"the name of an operation may not contain {found[0]!r}, got {name!r}")
     return name
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
 
@@ -11,8 +11,11 @@ from schedq.model import backoff as plans
 from schedq.model.outcome import BackoffFunction, ErrorRules, ErrorTypes
 from schedq.model.settings import checked_attempts
 from schedq.model.times import Duration, Instant, checked_timeout, duration_ms, instant_ms
-from schedq.workflows import forks, steps, waits
-from schedq.workflows.branches import checked_name
+from schedq.queue.batch_results import BatchResults
+from schedq.queue.batches import BatchOptions
+from schedq.queue.task import Task
+from schedq.workflows import children, forks, steps, waits
+from schedq.workflows.branches import RESERVED, checked_name
 from schedq.workflows.recorder import Suspended
 from schedq.workflows.run import WorkflowRun
 
@@ -117,6 +120,58 @@ class WorkflowContext:
         """
         return await steps.step(self._run, self._options, function, args, kwargs)
 
+    @overload
+    async def call(self, task: Task[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def call(self, task: Task[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def call(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a job of a task of this queue, wait for its end, and return its result.
+
+        The job has the options of the task, as in `task.options(timeout=60)`; the task may be a workflow. If the run is
+        cancelled meanwhile, so is the job.
+
+        Raises:
+            StepFailed: the job failed or was cancelled.
+        """
+        return await children.call(self._run, self._name_of("call", task), task, args, kwargs)
+
+    async def map(
+        self,
+        task: Task[..., T],
+        items: Iterable[Any],
+        *,
+        concurrency: int | None = None,
+        tolerate: float = 0,
+        results: bool = True,
+    ) -> BatchResults[Any]:
+        """Run a job of a task for each item, wait until all have ended, and return what they returned.
+
+        The jobs are a batch, of any size: they are made at most `concurrency` at a time. When the run continues after a
+        crash before all were added, `items` must be the same in the same order.
+
+        Args:
+            task: a task of this queue, with the options that its jobs have.
+            items: for each job the one argument of its call, or `task.with_args(...)`.
+            concurrency: the most jobs that wait or run at the same time, 1 to 1000; None for 1000.
+            tolerate: how many jobs may fail, as a number, or as a share below 1.
+            results: whether what they return is kept, at most 64 MiB.
+
+        Raises:
+            MapFailed: more jobs failed than that.
+            StepFailed: the jobs were cancelled.
+        """
+        options = BatchOptions(concurrency, tolerate, None, None, results)
+        return await children.map(self._run, self._name_of("map", task), task, items, options)
+
+    def _name_of(self, operation: str, task: object) -> str:
+        """The name of an operation whose work other jobs do: that of its task."""
+        if self._options._replace(name=None) != _NO_OPTIONS:
+            raise self._run.misused(
+                f"ctx.{operation}: of ctx.options only the name counts here; give the others with the task, as in "
+                "task.options(max_attempts=5)"
+            )
+        return self._options.name or _name_for(operation, getattr(task, "name", ""))
+
     async def sleep(self, delay: Duration, *, name: str = "sleep") -> None:
         """Wait for a time, in seconds or as a timedelta."""
         await waits.sleep(self._run, checked_name(name), delay_ms=duration_ms(delay, "delay"))
@@ -187,3 +242,9 @@ class WorkflowContext:
         encoded = run.encode_arguments(args, kwargs)
         await run.requests.ask(branch, run.record.start_over(*encoded))
         await run.stop(Suspended([]))
+
+
+def _name_for(operation: str, task: str) -> str:
+    """The name of an operation on this task; characters that the name of an operation can't have are left out."""
+    kept = "".join(each for each in task if each not in RESERVED)
+    return f"{operation} {kept}"[:100]

@@ -11,7 +11,7 @@ from schedq.model.runs import Memo
 from schedq.workflows.branches import Branch, Undecided
 from schedq.workflows.recorder import CANCELLED
 from schedq.workflows.replay import PATIENCE_S
-from schedq.workflows.run import WorkflowRun
+from schedq.workflows.run import CALL, MAP, WorkflowRun
 
 Perform = Callable[[Branch, str], Awaitable[Memo]]
 
@@ -65,6 +65,8 @@ async def recalled(run: WorkflowRun, branch: Branch, name: str, kind: str) -> Me
 async def _cancelled_again(run: WorkflowRun, branch: Branch, name: str, memo: Memo) -> None:
     """Wait until an operation that the workflow's own code has cancelled is cancelled again."""
     took_ms = memo.ended_ms - memo.began_ms
+    if memo.kind in (CALL, MAP):
+        await run.call_off(name)  # the attempt that cancelled it may have died before it said so
     await run.replay.block(branch, 2 * took_ms / 1000 + PATIENCE_S)
     await run.stop(
         StepChanged(

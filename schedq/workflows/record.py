@@ -44,6 +44,8 @@ class Record:
         began_ms: when the run began, on Redis's clock.
         deadline_ms: when it has taken too long; None for never.
         args: the arguments with which it started over; None if it did not.
+        life: how often it has started over.
+        requeued: how often its job was requeued.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class Record:
         self._note(Run.read(job.run))
 
     def _note(self, run: Run) -> None:
-        self.version, self.began_ms, self.deadline_ms, self._life = run.version, run.began_ms, run.deadline_ms, run.life
+        self.version, self.began_ms, self.deadline_ms, self.life = run.version, run.began_ms, run.deadline_ms, run.life
+        self.requeued = run.requeued
         self._bytes = run.bytes
 
     async def recall(self) -> None:
@@ -71,7 +74,7 @@ class Record:
         if self._is_new:
             return
         if Run.read(self._job.run).is_void:  # starting over was cut short
-            await self._begin(self._life, "")
+            await self._begin(self.life, "")
         fields = await self._client.ask(requests.recall(self._queue, self._job))
         for field, text in fields.items():
             if field.startswith((STEP, TRIES, UNTIL)):
@@ -80,7 +83,7 @@ class Record:
                 self.memos[field.removeprefix(STEP)] = memo
             elif field.startswith(TRIES):
                 self._note_tries(field.removeprefix(TRIES), text)
-        if self._life:
+        if self.life:
             args, kwargs = loaded(fields.get("args")) or ((), {})
             self.args = (args, kwargs)
 
@@ -172,7 +175,7 @@ class Record:
             UsageError: the arguments are not JSON, or too large.
         """
         text = encode([list(args), dict(kwargs)], self._queue.max_payload, "the arguments")
-        await self._begin(self._life + 1, text)
+        await self._begin(self.life + 1, text)
 
     async def _begin(self, life: int, args: str) -> None:
         answer = await self._client.ask(requests.start_over(self._queue, self._job, life, args))

@@ -36,6 +36,8 @@ class Recorder(Protocol):
         began_ms: when the run began, on Redis's clock.
         deadline_ms: when it has taken too long; None for never.
         args: the arguments of a run that started over, in JSON types; None for those in the payload.
+        life: how often it has started over.
+        requeued: how often its job was requeued.
     """
 
     memos: dict[str, Memo]
@@ -45,6 +47,8 @@ class Recorder(Protocol):
     began_ms: int
     deadline_ms: int | None
     args: tuple[Sequence[Any], Mapping[str, Any]] | None
+    life: int
+    requeued: int
 
     def check(self, name: str) -> None:
         """Check that the record has room for another memo of this name.

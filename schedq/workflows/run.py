@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeVar
 
-from schedq.errors import UsageError
+from schedq.errors import SchedqError, UsageError
 from schedq.logs import log
 from schedq.model.outcome import Discard, Policy, described
 from schedq.model.records import ClaimedJob
 from schedq.model.runs import RunWait
-from schedq.workflows.branches import ENDED, WAITING, WORKING, Branch, Branches
+from schedq.queue.requests import Connections
+from schedq.transitions import groups
+from schedq.workflows.branches import ENDED, WAITING, WORKING, Branch, Branches, Undecided
 from schedq.workflows.limits import nearest_limit_ms
-from schedq.workflows.recorder import Recorder, Suspended
+from schedq.workflows.place import Place
+from schedq.workflows.recorder import CANCELLED, Recorder, Suspended
 from schedq.workflows.replay import LONGEST_S, Replay
 from schedq.workflows.requests import Requests
 
@@ -23,6 +27,10 @@ InThread = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 """Calls a plain function apart from the event loop; cancelling the future does not end the call."""
 EncodeArguments = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Sequence[Any], Mapping[str, Any]]]
 """Checks the arguments of a workflow, and converts them to JSON types."""
+CALL: Final = "call"
+"""The kind of an operation that runs one job."""
+MAP: Final = "map"
+"""The kind of an operation that runs a job for each item."""
 IN_PLACE_MS: Final = 500
 """Waits up to this long do not suspend a run: that would cost more."""
 _AGAIN_S: Final = 1.0
@@ -44,6 +52,7 @@ class WorkflowRun:
         encode_arguments: checks and converts the arguments with which the run starts over.
         name: the name of the task, for the log.
         in_place_ms: how long a wait may be that is waited for in place.
+        connections: of the queue, for operations whose work other jobs do; without it they wait for good.
 
     Attributes:
         branches: its branches.
@@ -62,10 +71,11 @@ class WorkflowRun:
         *,
         name: str = "",
         in_place_ms: int = IN_PLACE_MS,
+        connections: Connections | None = None,
     ) -> None:
         self.record, self.job, self.policy, self.name = record, job, policy, name
         self.in_thread, self.encode_arguments = in_thread, encode_arguments
-        self.in_place_ms = in_place_ms
+        self.in_place_ms, self.connections = in_place_ms, connections
         self.is_suspending = False
         self._loop = asyncio.get_running_loop()
         self._seen_ms, self._seen_at = job.claimed_at_ms, self._loop.time()
@@ -107,6 +117,9 @@ class WorkflowRun:
                     break
                 self._changed.clear()
                 await self._changed.wait()
+            else:
+                for it in main.undecided:
+                    await self._leave(it)
         except asyncio.CancelledError:
             await self._put_down()
             raise
@@ -227,6 +240,18 @@ class WorkflowRun:
             await self.requests.ask(branch, self.record.decide(it.name, it.memo, it.losers))
             self.record.memos[it.name] = it.memo
             del branch.undecided[0]
+            await self._leave(it)
+
+    async def _leave(self, it: Undecided) -> None:
+        if it.memo.kind in (CALL, MAP) and it.memo.outcome == CANCELLED:
+            await self.call_off(it.name)
+
+    async def call_off(self, name: str) -> None:
+        """Call off the jobs of an operation that was cancelled. Those of a run that ends need no word."""
+        if self.connections is not None:
+            place = Place.of(self.job.id, self.record, name)
+            with suppress(SchedqError):
+                await self.connections.aio.ask(groups.cancel(self.connections.settings, place.id))
 
     async def wait(self, branch: Branch, wait: RunWait) -> None:
         """Wait for an instant in place if it is near; otherwise only wait, so that the run may be suspended."""
@@ -256,8 +281,8 @@ class WorkflowRun:
                 self.branches.become(branch, WORKING)
 
     def _look_s(self, wait: RunWait) -> float:
-        """After how many seconds to look for a message, while other branches are at work; longer each time."""
-        if not wait.topic:
+        """After how many seconds to look for a message or an end, while others are at work; longer each time."""
+        if not wait.topic and not wait.group:
             return math.inf
         seconds = self._looks.get(wait.name, _FIRST_LOOK_S)
         self._looks[wait.name] = min(2 * seconds, _LONGEST_LOOK_S)

@@ -88,6 +88,7 @@ GROUPS = {
         "BatchCancelled",
         "JobGone",
         "StepFailed",
+        "MapFailed",
         "StepChanged",
         "RecordFull",
         "ProcessDied",

@@ -25,7 +25,6 @@ from tests.laws.test_scripts import FRAGMENTS, SCRIPTS, body
 NO_MOVES = {
     "define_gate": "writes limits",
     "cancel_group": "says that a group is called off",
-    "drop_group": "deletes the record of a group",
     "retry_group": "makes items of failures",
     "hold_gate": "stops claims of a gate or a key",
     "write_settings": "writes settings",

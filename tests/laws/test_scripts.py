@@ -227,6 +227,7 @@ def test_no_script_does_what_grows_with_the_backlog(name: str):
 _DECODED = {
     "shared/task_of": ["payload"],
     "claim": ["only"],
+    "shared/cancel": ["waits"],
     "shared/gate_facts": ["text"],
     "define_gate": ["text", "limits", "limits"],
     "enqueue_unique": ["gate_limits"],

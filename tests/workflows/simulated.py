@@ -101,6 +101,7 @@ class MemoryRecorder:
         self.memos, self.tries = dict(stored.memos), dict(stored.tries)
         self.begun = {*stored.memos, *stored.tries, *stored.untils}
         self.version, self.began_ms, self.deadline_ms, self.args = 1, BEGAN_MS, stored.deadline_ms, stored.args
+        self.life = self.requeued = 0
 
     async def _request(self) -> None:
         await asyncio.sleep(self._chance.uniform(0, 0.003))

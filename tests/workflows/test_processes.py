@@ -56,6 +56,21 @@ async def order(ctx: WorkflowContext, number: int) -> list:
     found.append(await ctx.options(name="d").step(act, "d"))
     return [winner, value, *found]
 """
+IMPORT = """
+@queue.task
+def child(number: int) -> int:
+    act(f"child {number}")
+    return number
+
+@queue.workflow
+async def order(ctx: WorkflowContext, number: int) -> list:
+    die_at("begin")
+    found = [each async for each in await ctx.map(child, [1, 2, 3], concurrency=2)]
+    die_at("after the map")
+    found.append(await ctx.call(child, 4))
+    die_at("end")
+    return found
+"""
 BROKEN = ORDER.replace("found.append(", "found.extend(undefined); found.append(")
 CHANGED = ORDER.replace('die_at("between")', 'await ctx.options(name="new").step(act, "new")').replace(
     'await ctx.options(name="d")', 'await ctx.options(name="e")'
@@ -139,6 +154,26 @@ def test_runs_survive_workers_that_are_killed_anywhere(queue: Handle, processes:
     assert set(effects) == {f"{job.id} {name}" for job in jobs for name in "abcd"}
     assert sum(effects.values()) - len(effects) <= deaths * 3, "an effect is repeated only if its worker died"
     assert max(effects.values()) <= 1 + deaths
+
+
+def test_runs_and_their_jobs_survive_workers_that_are_killed_anywhere(queue: Handle, processes: Processes):
+    processes.write(IMPORT)
+    jobs = enqueue(queue, 6)
+    deaths, worker = 0, processes.start(DIES="1")
+
+    def all_have_ended() -> bool:
+        nonlocal deaths, worker
+        if worker.poll() is not None:
+            deaths, worker = deaths + 1, processes.start(DIES="1")
+        return all(job.status() == "completed" for job in jobs)
+
+    until(all_have_ended, within=120, failing=lambda: (processes.folder / "log").read_text()[-3000:])
+
+    assert [job.result(0) for job in jobs] == [[1, 2, 3, 4]] * len(jobs)
+    assert deaths == 7, "one at each place"
+    effects = Counter(line.partition(" ")[2] for line in processes.effects.elements())
+    assert set(effects) == {f"child {number}" for number in range(1, 5)}
+    assert sum(effects.values()) - 4 * len(jobs) <= deaths * 3, "an effect is repeated only if its worker died"
 
 
 def test_code_that_changes_forward_and_back_loses_no_run(queue: Handle, processes: Processes):

@@ -28,8 +28,17 @@ local function take_out(id, status, runs, was_marked)
   return redis.call('LREM', pending, 0, id) > 0 or was_marked
 end
 
+-- A suspended run may wait for groups, which are called off with it: the promoter looks at them next.
+local function look_at_groups_of(waits)
+  local is_read, found = pcall(cjson.decode, waits)
+  for _, wait in ipairs(is_read and type(found) == 'table' and found or {}) do
+    local group = type(wait) == 'table' and wait[5]
+    if type(group) == 'string' and group ~= '' then redis.pcall('ZADD', groups, 'XX', 0, group) end
+  end
+end
+
 -- Needs group_end. Cancel a waiting job, or ask a running one to stop; returns cancelled, asked or no. `job` is its status,
--- payload, request, attempts, waiter, failed_ttl_ms and group.
+-- payload, request, attempts, waiter, failed_ttl_ms, group and waits.
 local function cancel_job(id, job, request)
   local key = jobs .. id
   -- A lease of 0 means that an error ended this move before, so the job may have no entry.
@@ -50,6 +59,7 @@ local function cancel_job(id, job, request)
     if not entry_left then expire_record(key, kept_for(job[6], '', failed_ttl_ms)) end
     redis.call('LPUSH', cancelled, id)
     unmark_in_transit(id)
+    if job[8] then look_at_groups_of(job[8]) end
     add_to_total('cancelled_total', 1)
     publish_event(id, 'cancelled', whole(job[4]), job[5])
     write_log('cancelled', id, whole(job[4]))

@@ -1,13 +1,15 @@
--- Needs numbers and group_end's names of keys. Delete the record of a group, a page of its results at a time. Until all is gone,
--- its status says so, and no child counts for it. Returns whether it is gone.
+-- Needs numbers and wake_run. Delete the record of a group, a page of its results at a time. Until all is gone,
+-- its status says so, and no child counts for it. A run that waits for it continues. Returns whether it is gone.
 local MOST_DELETED = 300
+local has_woken = false
 
 local function delete_group(name)
   local key = group_keys .. name
-  local found = redis.call('HMGET', key, 'status', 'total', 'deleted')
+  local found = redis.call('HMGET', key, 'status', 'total', 'deleted', 'wake')
   if found[1] then
     redis.call('ZADD', groups, 0, name)
     redis.call('HSET', key, 'status', 'deleted')
+    if found[4] and wake_run(found[4]) then has_woken = true end
     local from, buckets = whole(found[3]), math.ceil(whole(found[2]) / 100)
     local to = math.min(buckets, from + MOST_DELETED)
     for n = from, to - 1 do

@@ -1,4 +1,4 @@
--- Needs group_end, totals and numbers. What follows from the ends of children: the next ones are made, or the group ends.
+-- Needs group_end, wake_run, totals and numbers. What follows from the ends of children: the next ones are made, or the group ends.
 local MOST_MADE, MOST_LIVE, LOOK_AGAIN = 150, 1000, 10000
 local jobs_made = 0
 
@@ -68,16 +68,6 @@ local function make_children(group, plan, first, count)
   return #ids
 end
 
--- A suspended run continues; one that is not suspended looks at the group by itself.
-local function wake_run(id)
-  if not redis.call('ZSCORE', delayed, id) or redis.call('HEXISTS', jobs .. id, 'waits') == 0 then return end
-  redis.call('RPUSH', pending, id)
-  redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'promoted_at_ms', stamp)
-  redis.call('ZREM', delayed, id)
-  add_to_total('promoted_total', 1)
-  jobs_made = jobs_made + 1
-end
-
 local function read_plan(group)
   local found = redis.call('HMGET', group.key, 'closed', 'concurrency', 'numbered', 'options', 'tolerate', 'last', 'marker', 'then',
     'otherwise', 'wake', 'channel', 'becomes', 'kept_ms', 'error')
@@ -97,7 +87,7 @@ local function end_group(group, plan, ended, succeeded)
     local result = group.chained and status == 'completed' and plan.last or '{"schedq:batch":"' .. group.name .. '"}'
     make_call(id, filled_in(call, plan.marker, result))
   end
-  if plan.wakes then wake_run(plan.wakes) end
+  if plan.wakes and wake_run(plan.wakes) then jobs_made = jobs_made + 1 end
   redis.call('HSET', group.key, 'status', status, 'ended_at_ms', stamp, 'ended', ended, 'succeeded', succeeded)
   if plan.channel then redis.pcall('PUBLISH', plan.channel, '{"status":"' .. status .. '","at_ms":' .. stamp .. '}') end
   redis.call('ZADD', groups, digits(now + plan.kept), group.name)

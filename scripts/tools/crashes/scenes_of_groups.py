@@ -9,11 +9,13 @@ from typing import Any, Final
 from schedq import Queue
 from schedq.inspect import bulk
 from schedq.inspect.bulk import purge_page
+from schedq.model import outcome
 from schedq.model.groups import GroupDefinition, call_line
 from schedq.model.placeholder import MARKER
 from schedq.model.records import Settlement
+from schedq.model.runs import RunWait, beginning
 from schedq.transitions import Operation, cancel, claim, groups, reclaim, requeue, settle
-from scripts.tools.crashes.scene import Scene, Staged, mark_job
+from scripts.tools.crashes.scene import Scene, Staged, claimed_job, mark_job
 from tests.doors import Clock
 
 THEN: Final = call_line((), '{"task":"sum","args":[' + MARKER + "]}")
@@ -167,7 +169,48 @@ def _expire(queue: Queue, clock: Clock) -> Staged:
     return Staged(claim.claim(queue.settings, "request", 2), [*ids, "b-then-g1"])
 
 
+def _waiting(queue: Queue) -> list[str]:
+    """A suspended run, and the ids of the two jobs that it waits for."""
+    job = claimed_job(queue)
+    job.run = beginning(1, job.claimed_at_ms, None)
+    ids = fill(queue, 2, wake=job.id, then="")
+    wait = RunWait("map", "map", None, "", "b")
+    queue._ask(settle.settle(queue.settings, [outcome.suspended(job, [wait])]))
+    return [job.id, *ids]
+
+
+def _wakes(queue: Queue, clock: Clock) -> Staged:
+    ids = _waiting(queue)
+    ends = [Settlement("complete", job.id, job.claim_token, text='"x"') for job in claimed(queue)]
+    return Staged(settle.settle(queue.settings, ends), ids)
+
+
+def _wakes_by_deletion(queue: Queue, clock: Clock) -> Staged:
+    ids = _waiting(queue)
+    return Staged(next(groups.drop(queue.settings, "b"))[0], ids)
+
+
+def _suspend(queue: Queue, clock: Clock) -> Staged:
+    """The jobs that the run waits for have ended meanwhile."""
+    job = claimed_job(queue)
+    job.run = beginning(1, job.claimed_at_ms, None)
+    ids = fill(queue, 2, wake=job.id, then="")
+    for child in claimed(queue):
+        queue.complete(child, 1)
+    wait = RunWait("map", "map", None, "", "b")
+    return Staged(settle.settle(queue.settings, [outcome.suspended(job, [wait])]), [job.id, *ids])
+
+
+def _cancel_run(queue: Queue, clock: Clock) -> Staged:
+    ids = _waiting(queue)
+    return Staged(cancel.cancel(queue.settings, ids[0]), ids)
+
+
 SCENES: Final = (
+    Scene("settle, the last children wake a run", _wakes),
+    Scene("settle, a run whose jobs have ended is suspended", _suspend),
+    Scene("drop group, a run waits for it", _wakes_by_deletion),
+    Scene("cancel, a run that waits for its jobs", _cancel_run),
     Scene("fill, new", _fill(3)),
     Scene("fill, empty", _fill(0)),
     Scene("fill, a page more", _add),

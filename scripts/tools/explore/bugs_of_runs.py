@@ -15,6 +15,9 @@ _RACE: Final = "runs: race ∥ send"
 _OVER: Final = "runs: start over ∥ send"
 _LATE: Final = "runs: late or in time"
 _CANCEL: Final = "runs: suspend ∥ cancel ∥ run now"
+_MAP: Final = "runs: a map ∥ its jobs end ∥ promoter"
+_MAP_DELETED: Final = "runs: a map ∥ delete of its batch"
+_MAP_CANCELLED: Final = "runs: a map ∥ cancel of its jobs ∥ promoter"
 _PROGRESS: Final = "runs: progress ∥ lost leases"
 _HOLDER: Final = "token ~= '' and job[1] == 'processing' and job[2] == token"
 
@@ -180,4 +183,46 @@ RUN_BUGS: Final = (
         _OVER,
     ),
     Bug("a run starts over without a look at the token", "start_over", _HOLDER, "true", _OVER),
+    Bug(
+        "a run is suspended for jobs that have ended",
+        "settle",
+        "if group and status ~= 'running' and status ~= 'cancelling' then return now end",
+        "",
+        _MAP,
+    ),
+    Bug(
+        "the last job does not wake its run",
+        "settle",
+        "if plan.wakes and wake_run(plan.wakes) then jobs_made = jobs_made + 1 end",
+        "",
+        _MAP,
+    ),
+    Bug(
+        "a run that its jobs wake stays in delayed",
+        "settle",
+        "redis.call('ZREM', delayed, id)\nadd_to_total('promoted_total', 1)\nreturn true",
+        "add_to_total('promoted_total', 1)\nreturn true",
+        _MAP,
+    ),
+    Bug(
+        "a run that its jobs wake is in no line",
+        "settle",
+        "redis.call('RPUSH', pending, id)\nredis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms'",
+        "redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms'",
+        _MAP,
+    ),
+    Bug(
+        "a batch that is deleted leaves its run asleep",
+        "drop_group",
+        "if found[4] and wake_run(found[4]) then has_woken = true end",
+        "",
+        _MAP_DELETED,
+    ),
+    Bug(
+        "the promoter ends a batch without waking its run",
+        "advance",
+        "if plan.wakes and wake_run(plan.wakes) then jobs_made = jobs_made + 1 end",
+        "",
+        _MAP_CANCELLED,
+    ),
 )

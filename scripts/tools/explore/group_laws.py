@@ -34,6 +34,12 @@ def at_the_end(state: State) -> Iterator[str]:
             yield f"group {name} is completed, with {len(counted)} of {total} children"
 
 
+def running(state: State) -> list[str]:
+    """The groups that have not ended."""
+    fields = Groups(state).fields if "groups" in state.keys else {}
+    return [name for name, each in fields.items() if each.get("status") in ("running", "cancelling")]
+
+
 def called_off(before: State, after: State) -> Iterator[str]:
     """A group that is called off makes no more children."""
     running = Groups(before)

@@ -80,11 +80,10 @@ def enter(ledger: Ledger, entry: Entry) -> tuple[Ledger, list[str]]:
     made = group_laws.new_jobs(entry.before, entry.after)
     expiries = {_key(entry, job_id): group_laws.expires_ms(entry.after.job(job_id), entry.now_ms) for job_id in made}
     ledger = {**{key: JobLedger(expires_ms=ms) for key, ms in expiries.items()}, **ledger} if expiries else ledger
-    complaints = list(group_laws.called_off(entry.before, entry.after)) if made else []
-    if handle is None:
-        return ledger, complaints
-    ledger = dict(ledger)
-    return ledger, [*complaints, *handle(ledger, entry), *_runs_kept(entry)]
+    for key in (_key(entry, job_id) for job_id in run_laws.woken(entry.before, entry.after)):
+        ledger = {**ledger, key: replace(ledger[key], due_ms=entry.now_ms)}
+    complaints, ledger = list(group_laws.called_off(entry.before, entry.after)) if made else [], dict(ledger)
+    return ledger, complaints if handle is None else [*complaints, *handle(ledger, entry), *_runs_kept(entry)]
 
 
 def _runs_kept(entry: Entry) -> Iterator[str]:
@@ -215,7 +214,8 @@ def _settled(ledger: Ledger, entry: Entry) -> Iterator[str]:
             due_ms = entry.now_ms + int(delay)
             if move == "suspend" and not was_stopped:
                 fields = (entry.before.job(str(job_id)), entry.after.job(str(job_id)))
-                due_ms, complaints = run_laws.suspended(str(endings[at + 4]), entry.now_ms, *fields)
+                running = group_laws.running(entry.before)
+                due_ms, complaints = run_laws.suspended(str(endings[at + 4]), entry.now_ms, *fields, running)
                 yield from complaints
             ledger[key] = _after(known, str(move), str(token), due_ms, entry, str(job_id))
         elif word == "DUPLICATE" and known.ended != (token, move):

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from schedq.model import outcome
+from schedq.model.groups import ENDED, GroupDefinition
 from schedq.model.records import ClaimedJob
 from schedq.model.runs import STEP, Memo, RunWait, beginning
 from schedq.model.settings import Settings
-from schedq.transitions import run, send, unwrap
+from schedq.model.times import LAST_INSTANT_MS
+from schedq.transitions import groups, run, send, unwrap
 from scripts.tools.explore.actors import Plan, RequestGenerator, claims_jobs, ending
 from scripts.tools.settling import settle_all
 
@@ -22,7 +24,7 @@ class Does:
 
     Attributes:
         kind: step, fails (a step that fails for good), receive, sleep, first (a race, decided against the operations in
-            `losers`) or "start over".
+            `losers`), map (two jobs of the group "b") or "start over".
         name: the operation.
         topic: of messages.
         ms: how long it waits; None forever.
@@ -42,6 +44,9 @@ def runs(name: str, *program: Does, claims: int = 1, end: str = "complete", time
     def steps(queue: Settings) -> RequestGenerator:
         for number in range(claims):
             for job in (yield from claims_jobs(queue, f"{name}{number}", name)):
+                if job.id.startswith("b-"):
+                    yield from settle_all(queue, [ending("complete", job, queue)])
+                    continue
                 job.run = job.run or beginning(1, job.claimed_at_ms, timeout_ms)
                 waits = yield from _attempt(queue, job, program)
                 if waits is not None:
@@ -84,10 +89,32 @@ def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, Run
         at, now = map(int, unwrap(reply).rest)
         if now < at:
             return RunWait("sleep", does.name, at)
+    if does.kind == "map":
+        wait = yield from _map(queue, job, does)
+        if wait is not None:
+            return wait
     memo = Memo(does.kind, "error" if does.kind == "fails" else "ok", job.claim_token, 1, 2, 1)
     text = json.dumps(memo._replace(kind="step" if does.kind == "fails" else does.kind), separators=(",", ":"))
     unwrap((yield [run.step(queue, job, does.name, text, does.losers)])[0])
     return None
+
+
+def _map(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, RunWait | None]:
+    (reply,) = yield [run.until(queue, job, does.name, "at", LAST_INSTANT_MS)]
+    unwrap(reply)
+    status = groups.of_replies((yield groups.reading(queue, "b"))).get("status", "")
+    if not status:
+        made = GroupDefinition(
+            "b",
+            "".join(filter(str.isalnum, job.claim_token))[-6:],
+            head='{"task":"t"',
+            tail="}",
+            wake=job.id,
+            channel="ends",
+        )
+        (reply,) = yield [groups.fill(queue, made, [',"args":[0]', ',"args":[1]'], 0, close=True)]
+        status = unwrap(reply).status
+    return None if status in ENDED else RunWait("map", does.name, None, "", "b")
 
 
 def sends(job_id: str, topic: str = "paid", value: object = "yes", message_id: str = "m1") -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from schedq.model.lifecycle import DELAYED, PENDING, PROCESSING
@@ -64,14 +64,20 @@ def given_back(losers: Sequence[str], was: Mapping[str, str], now: Mapping[str, 
             yield f"{taken} went back before {left}, and the box has {found}"
 
 
-def suspended(text: str, now_ms: int, was: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, list[str]]:
-    """When a suspended run may start again, by its waits alone; and what is wrong with it."""
+def suspended(
+    text: str, now_ms: int, was: Mapping[str, str], now: Mapping[str, str], running: Collection[str]
+) -> tuple[int, list[str]]:
+    """When a suspended run may start again, by its waits alone; and what is wrong with it.
+
+    `running` are the groups that have not ended.
+    """
     due, is_over = LAST_INSTANT_MS, False
     waits = RunWait.read(text)
     for wait in waits:
         until = wait.until_ms or LAST_INSTANT_MS
         due = min(due, until)
         is_over = is_over or until <= now_ms or any(at <= until for at, _ in lines(was, wait.topic))
+        is_over = is_over or bool(wait.group and wait.group not in running)
     deadline = Run.read(now.get("run", "")).deadline_ms
     due = min(due, deadline or LAST_INSTANT_MS)
     complaints = []
@@ -82,6 +88,15 @@ def suspended(text: str, now_ms: int, was: Mapping[str, str], now: Mapping[str, 
     if now.get("waits") != text or "run" not in now:
         complaints.append(f"a run that waits for {text} has {now.get('waits')} and {now.get('run')}")
     return due, complaints
+
+
+def woken(before: State, after: State) -> Iterator[str]:
+    """The suspended runs that a group has woken."""
+    for job_id in before.jobs().keys() & after.jobs().keys() if "groups" in before.keys else ():
+        was, now = before.job(job_id), after.job(job_id)
+        waits = any(wait.group for wait in RunWait.read(was.get("waits")))
+        if waits and was.get("status") == DELAYED and now.get("status") == PENDING:
+            yield job_id
 
 
 def sent(

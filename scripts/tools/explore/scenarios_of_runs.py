@@ -14,6 +14,7 @@ from scripts.tools.explore.actors import (
     time_passes,
 )
 from scripts.tools.explore.run_actors import Does, runs, sends
+from scripts.tools.explore.scenarios_of_groups import advances, calls_off, drops
 from scripts.tools.explore.search import Actor, Scenario
 from scripts.tools.explore.world import LEASE_S
 
@@ -28,6 +29,7 @@ _RACE: Final = (
 _FAILS: Final = (Does("step", "1.1/charge"), Does("fails", "1.2/ship"))
 _AGAIN: Final = (Does("start over"), Does("receive", "receive", ms=_WAIT_S * 1000))
 _NAP: Final = (Does("sleep", "sleep", ms=_WAIT_S * 1000),)
+_MAP: Final = (Does("step", "list"), Does("map", "map"), Does("step", "sum"))
 _JOB: Final = enqueues("j1")
 
 
@@ -145,6 +147,43 @@ RUN_SCENARIOS: Final = (
             Actor("reclaimer", reclaims(2)),
             Actor("other", runs("o", *_STEPS)),
             _clock(LEASE_S, LEASE_S),
+        ),
+    ),
+    Scenario(
+        "runs: a map ∥ its jobs end ∥ promoter",
+        (_JOB,),
+        (
+            Actor("worker", runs("w", *_MAP, claims=3)),
+            Actor("other", runs("o", *_MAP, claims=3)),
+            Actor("promoter", advances(), may_lose=False),
+        ),
+    ),
+    Scenario(
+        "runs: a map ∥ cancel of its jobs ∥ promoter",
+        (_JOB, runs("before", *_MAP)),
+        (
+            Actor("person", calls_off()),
+            Actor("worker", runs("w", *_MAP, claims=3)),
+            Actor("promoter", advances(), may_lose=False),
+        ),
+    ),
+    Scenario(
+        "runs: a map ∥ cancel of the run ∥ requeue",
+        (_JOB, runs("before", *_MAP)),
+        (
+            Actor("person", cancels("j1")),
+            Actor("other person", requeues("j1")),
+            Actor("worker", runs("w", *_MAP, claims=3)),
+            Actor("promoter", advances(), may_lose=False),
+        ),
+    ),
+    Scenario(
+        "runs: a map ∥ delete of its batch",
+        (_JOB, runs("before", *_MAP)),
+        (
+            Actor("person", drops()),
+            Actor("worker", runs("w", *_MAP, claims=3)),
+            Actor("promoter", advances(), may_lose=False),
         ),
     ),
 )
