@@ -41,8 +41,16 @@ local LAST_INSTANT = 253402300799999
 --@include trim
 --@include completed
 --@include retention
-local bad = wrong_type('list', processing, pending, completed, failed, cancelled) or wrong_type('zset', leases, delayed)
+local function needs_all_keys()
+  for i = endings_start, #ARGV, 9 do
+    if ARGV[i] ~= 'complete' or ARGV[i + 8] ~= '' then return true end
+  end
+  return redis.call('EXISTS', groups) == 1
+end
+local bad = wrong_type('list', processing, completed) or wrong_type('zset', leases)
+  or (needs_all_keys() and (wrong_type('list', pending, failed, cancelled) or wrong_type('zset', delayed)))
 if bad then return bad end
+size = lengths[processing]
 
 local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled}
 local earliest = LAST_INSTANT + 1
@@ -53,7 +61,7 @@ local dropped = {}  -- {history, id} of those that are not kept
 local job, gate, gate_key  -- fields of the current job, as read below; its gate and key, if it has one
 local gate_of_key, left, entered, holds = nil, {}, {}, {}  -- what changes in gates
 local head  -- of `delayed`, before this script changes it
-local allowance = math.max(1, math.floor(200000 / (redis.call('LLEN', processing) + 200)))  -- the most attempts to end
+local allowance = math.max(1, math.floor(200000 / (size + 200)))  -- the most attempts to end
 local shortened = 0  -- bytes of the records of runs that have completed
 local tell, go_on_with_others  -- if a job belongs to a group
 

@@ -402,10 +402,11 @@ def test_an_imported_run_makes_its_jobs_again(tester: QueueTester, queue: Queue,
 
     job = waiting.enqueue()
     tester.run_due()
-    entries = [exported(job.record(), "delayed")]
+    record = job.record()
+    assert record is not None
     queue.purge()
     done.clear()
-    queue.inspector.import_jobs(entries)
+    queue.inspector.import_jobs([exported(record, "delayed")])
     tester.run_due()
 
     assert job.status() == "delayed"

@@ -1,4 +1,5 @@
 local COUNT = {list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
+local lengths = {}  -- by key: how long it was when it was checked
 
 -- Redis does not roll scripts back, so keys of the wrong type must be found before the first write.
 local function wrong_type(kind, ...)
@@ -8,6 +9,7 @@ local function wrong_type(kind, ...)
       if not string.find(count.err, 'WRONGTYPE', 1, true) then return count end
       return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. redis.call('TYPE', key).ok .. ', not a ' .. kind)
     end
+    lengths[key] = count
   end
 end
 
