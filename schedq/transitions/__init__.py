@@ -53,6 +53,7 @@ class Operation(NamedTuple, Generic[T]):
         failed: called with the error if it fails without a reply to read; None for nothing.
         needs_order: it must take effect before the operations that follow it in a request. It is sent with its source,
             because a server that does not know the script would execute only the others at first.
+        late_args: its arguments for when that has happened: it is sent again, after the operations that follow it.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Operation(NamedTuple, Generic[T]):
     job_ids: tuple[str, ...] = ()
     failed: Callable[[SchedqError], None] | None = None
     needs_order: bool = False
+    late_args: tuple[Argument, ...] | None = None
 
     def command(self, more_keys: tuple[str, ...] = (), *, with_source: bool = False) -> tuple[Argument, ...]:
         """The words to send; with the script's source for a server that does not know it yet.
@@ -78,7 +80,8 @@ class Operation(NamedTuple, Generic[T]):
         keys = (*self.keys, *more_keys)
         is_whole = with_source or self.needs_order
         name, text = ("EVAL", self.script.source) if is_whole else ("EVALSHA", self.script.sha)
-        return (name, text, len(keys), *keys, *self.args)
+        args = self.late_args if with_source and self.late_args is not None else self.args
+        return (name, text, len(keys), *keys, *args)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,14 +30,18 @@ def refusal(job: ClaimedJob) -> Settlement:
 def settle(queue: Settings, items: Sequence[Settlement], *, claims: bool = False) -> Operation[list[str]]:
     """End attempts; returns OK, DUPLICATE, LOST or AGAIN for each. At most 1000, and 1 MiB.
 
-    `claims`: the caller sends a claim of any jobs with it, so no other worker is woken for places that become free.
+    `claims`: the caller sends a claim of any jobs with it, so no other worker is woken for places that become free. If
+    the server did not know the script, the claim came too early to use them.
     """
     endings: list[Any] = []
     for item in items:
         endings += item
         if item.ttl_ms is None:
             endings[-2] = ""
-    return Operation("settle", *_SETTLE(queue, claims=int(claims), endings=endings), list)
+    made = Operation("settle", *_SETTLE(queue, claims=int(claims), endings=endings), list)
+    if claims and any(item.gate_key for item in items):
+        return made._replace(late_args=_SETTLE(queue, claims=0, endings=endings)[2])
+    return made
 
 
 def chunks(items: Sequence[Settlement]) -> list[list[Settlement]]:

@@ -64,6 +64,15 @@ def test_only_unknown_scripts_are_sent_again_with_their_source():
     assert three.answers == ["read 1", "read 2", "read 3"]
 
 
+def test_an_unknown_script_takes_its_late_arguments_behind_what_follows_it():
+    two = request(operation("a")._replace(late_args=("late",)), operation("b"))
+
+    assert two.commands()[0] == ("EVALSHA", SCRIPT.sha, 1, "key", "argument")
+    two.on_replies([from_server("NOSCRIPT No matching script"), "2"])
+
+    assert two.commands() == [("EVAL", SCRIPT.source, 1, "key", "late")]
+
+
 def test_a_server_that_never_learns_the_script_is_not_asked_forever():
     one = request()
     for _ in range(2):

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from schedq import Queue, StoreUnavailable, UsageError
+from schedq import Fixed, NewJob, Queue, StoreUnavailable, UsageError
+from schedq.model import outcome
+from schedq.model.outcome import Policy
+from schedq.transitions import claim, scripts, settle
 from tests.conftest import MakeQueue
 from tests.doors import Handle, in_thread
 from tests.servers import Server
@@ -62,6 +65,24 @@ def test_only_unknown_scripts_are_sent_again_with_their_source(queue: Handle):
 
     assert [request.name for request in sent] == ["EVALSHA", "EVALSHA", "EVALSHA", "EVAL", "EVAL", "EVAL", "EVALSHA"]
     assert queue.state().totals() == {"enqueued_total": 601}
+
+
+def test_a_free_place_wakes_a_worker_if_the_server_had_forgotten_how_to_settle(queue: Handle):
+    """A worker settles and claims in one request. If only the claim is known, it comes before the place is free."""
+    queue.gate("api", key_concurrency=1)
+    queue.enqueue_many([NewJob(number, gate="api", key="a") for number in range(3)])
+    job = queue.claim(0)
+    assert queue.claim(0) is None
+    queue.redis.delete(queue.keys.wake)
+    queue.redis.script_flush()
+    queue.redis.script_load(scripts.load("claim").source)
+
+    end = outcome.succeeded(job, None, Policy(1, Fixed(0), 1000))
+    ends = settle.settle(queue.settings, [end], claims=True)
+    _, found = queue.execute([ends, claim.claim(queue.settings, "request", 1)])
+
+    assert not found.jobs
+    assert queue.redis.exists(queue.keys.wake)
 
 
 # -- a server that stops and comes back
