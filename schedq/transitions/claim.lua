@@ -52,7 +52,7 @@ local KEPT = 60000
 --@include next_due
 --@include expiry
 --@include claimed
-local bad = wrong_type('list', pending, processing) or wrong_type('zset', leases, delayed)
+local bad = wrong_type('list', pending, processing, failed, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
 
 local own  -- the tasks whose jobs the caller takes, as keys; nil for all
@@ -71,7 +71,7 @@ if not is_plain then
   if found % 2 == 1 then return {'PAUSED', stamp, '', 0} end
   local has_paused, has_held, knows_gates = found % 4 >= 2, found % 8 >= 4, found >= 8
   bad = (has_held and (wrong_type('zset', held) or wrong_type('hash', lanes))) or (has_paused and wrong_type('hash', paused_tasks))
-    or (knows_gates and wrong_type('hash', gates)) or wrong_type('list', failed, broken)
+    or (knows_gates and wrong_type('hash', gates))
   if bad then return bad end
   -- Without limits of the queue itself, gates that are full or have no jobs concern no claim.
   has_gates = (knows_gates or has_held) and redis.call('EXISTS', open_gates, resting) > 0
@@ -332,8 +332,6 @@ end
 allow_when_full(leases)
 local drop_strays
 if #unfit + #expired + #strays > 0 then
-  bad = is_plain and wrong_type('list', failed, broken)  -- otherwise they were checked above
-  if bad then return bad end
   --@include events
   --@include log
   --@include tombstone

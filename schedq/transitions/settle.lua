@@ -45,7 +45,7 @@ local function needs_all_keys()
   for i = endings_start, #ARGV, 9 do
     if ARGV[i] ~= 'complete' or ARGV[i + 8] ~= '' then return true end
   end
-  return redis.call('EXISTS', groups) == 1
+  return redis.pcall('ZCARD', groups) ~= 0
 end
 local bad = wrong_type('list', processing, completed) or wrong_type('zset', leases)
   or (needs_all_keys() and (wrong_type('list', pending, failed, cancelled) or wrong_type('zset', delayed)))

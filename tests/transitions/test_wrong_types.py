@@ -27,7 +27,6 @@ UNTOUCHED |= {("promote", key) for key in ("paused_tasks", "held", "lanes")}
 UNTOUCHED |= {(verb, "held") for verb in ("enqueue", "enqueue later", "enqueue own id", "reclaim", "cancel", "stop")}
 UNTOUCHED |= {(verb, "held") for verb in ("complete", "retry", "fail", "snooze", "release")}
 UNTOUCHED |= {("complete", key) for key in ("pending", "delayed", "failed", "cancelled")}
-UNTOUCHED |= {("claim", key) for key in ("failed", "broken")}  # which matter if an entry can't be run
 """Keys that matter only for jobs with callers' own ids, for those that have expired, in batches, or while a task is
 paused."""
 
@@ -184,23 +183,3 @@ def test_a_gate_starts_its_jobs_without_the_turns_of_keys_that_rest(make_queue: 
 
     assert found == ["a", "b", "a"]
     queue.redis.delete(tags)
-
-
-@one_door
-@pytest.mark.parametrize("key", ["broken", "failed"])
-def test_an_entry_that_cannot_be_run_stays_while_its_place_has_the_wrong_type(make_queue: MakeQueue, key: str):
-    queue = make_queue()
-    job_id = queue.enqueue("work")
-    if key == "broken":  # it has no record at all
-        queue.redis.delete(queue.keys.job(job_id))
-    else:
-        queue.redis.hdel(queue.keys.job(job_id), "payload")
-    queue.redis.set(queue.keys.prefix + key, "what is this")
-    before = queue.dump()
-
-    with pytest.raises(Conflict, match=key):
-        queue.claim(0)
-
-    assert queue.dump() == before
-    queue.redis.delete(queue.keys.prefix + key)
-    assert queue.claim(0) is None
