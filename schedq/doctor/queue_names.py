@@ -74,7 +74,8 @@ class Lookalikes:
 def read_queue_names(most: int, *, tagged: bool) -> RoundTrips[QueueNames]:
     """Scan up to `most` keys for queue names, and read the list of queues."""
     found, _, is_whole = yield from scan(_PATTERN, most)
-    seen = {match[1] for key in found if (match := _KEY.fullmatch(key)) and ":job" not in match[1]}
+    matches = filter(None, map(_KEY.fullmatch, found))
+    seen = {match[1] for match in matches if ":job" not in match[1] and ":group:" not in match[1]}
     (listed,) = yield [plain("PING") if tagged else plain("SMEMBERS", QUEUES_KEY)]
     registered = frozenset(() if tagged else known(listed, []))
     alike = [name for group in resembling(filter(_is_valid, seen | registered)) for name in group]

@@ -11,7 +11,7 @@ from schedq.model.escaping import harmless_lines as harmless_lines
 from schedq.model.payload import UnreadablePayload, decode
 from schedq.model.progress import Progress
 from schedq.model.tasks import is_task_call
-from schedq.model.times import span
+from schedq.model.times import LAST_INSTANT_MS, span
 
 NOTHING: Final = "–"
 _MOST_BRIEF: Final = 200
@@ -131,8 +131,8 @@ def moment(ms: int, now_ms: int) -> str:
 
 
 def instant(ms: int, zone: tzinfo | None = None) -> datetime | None:
-    """An instant in a time zone, by default the local one; None for 0, and where datetime can't represent it."""
-    if not ms:
+    """An instant in a time zone, by default the local one; None for 0, and for the last one, which is never."""
+    if not ms or ms >= LAST_INSTANT_MS:
         return None
     try:
         return datetime.fromtimestamp(ms // 1000, UTC).astimezone(zone)

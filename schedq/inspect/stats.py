@@ -74,6 +74,7 @@ class Stats(dict[str, int | None]):
     strays_total: _Fact[int] = _Fact()
     fired_total: _Fact[int] = _Fact()
     limited_total: _Fact[int] = _Fact()
+    suspended_total: _Fact[int] = _Fact()
     mended_total: _Fact[int] = _Fact()
     trimmed_total: _Fact[int] = _Fact()
     pending_depth: _Fact[int] = _Fact()

@@ -116,6 +116,7 @@ TOTALS: Final = {
     "strays": ("schedq_stray_entries", "Second entries of one id that were removed."),
     "trimmed": ("schedq_results_trimmed", "Completed records deleted by completed_history before they expired."),
     "limited": ("schedq_jobs_limited", "Attempts that ended by RateLimited."),
+    "suspended": ("schedq_runs_suspended", "Attempts of workflows that ended because the run waits."),
     "mended": ("schedq_gate_places_mended", "Places in gates that were kept by no running job, and were freed."),
     "fired": ("schedq_slots_fired", "Slots of schedules for which a job was enqueued."),
 }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
@@ -16,7 +15,6 @@ from schedq.model.groups import (
     BatchProgress,
     ChildFailure,
     GroupDefinition,
-    call_line,
     checked_concurrency,
     checked_group_id,
     checked_tolerate,
@@ -31,6 +29,7 @@ from schedq.queue.batch_results import BatchResults, progress_of
 from schedq.queue.before_enqueue import prepared_options
 from schedq.queue.job import Job
 from schedq.queue.requests import Connections, Item, Listen, Listening, Steps
+from schedq.queue.stored_calls import NOT_OF_CHILDREN, check_queue, fields_of, follow_up, gates_of, stored_call
 from schedq.queue.task import Task
 from schedq.queue.verb import AsyncVerbs, BlockingVerbs, verb
 from schedq.transitions import Operation, RoundTrips, enqueue, groups, unwrap
@@ -42,7 +41,6 @@ T = TypeVar("T")
 OnBatchProgress = Callable[[BatchProgress], object]
 _LOOK_S: Final = 1.0
 _PAGE: Final = 1000
-_NOT_OF_CHILDREN: Final = ("delay", "run_at", "unique", "must_create", "reuse_id")
 
 
 class BatchOptions(NamedTuple):
@@ -78,6 +76,7 @@ class BatchVerbs:
     ) -> None:
         if task is not None and not isinstance(task, Task):
             raise UsageError(f"a batch takes a task of the queue, got {task!r:.200}; decorate it with @queue.task")
+        check_queue(connections, f"batch {batch_id}", task)
         self.id, self.total, self._at, self._made = checked_group_id(batch_id), 0, 0, None
         self._connections, self._task, self._options = connections, task, options
         if task is not None:
@@ -334,7 +333,7 @@ def definition_of(
         UsageError: an option is invalid.
     """
     queue, own = connections.settings, task._options
-    for name in _NOT_OF_CHILDREN:
+    for name in NOT_OF_CHILDREN:
         if getattr(own, name):
             raise UsageError(f"batch {batch_id}: the jobs of a batch can't have {name}; task {task.name!r} has it")
     if own.job_id is not None:
@@ -343,8 +342,8 @@ def definition_of(
         own = prepared_options(connections, payload, own._replace(key=None))._replace(key=task._options.key)
     is_keyed = task._options.key is not None
     template = enqueue.prepare(queue, {"task": task.name}, own._replace(key=None, durability=None))
-    then = _follow_up(connections, "then", options.then)
-    otherwise = _follow_up(connections, "otherwise", options.otherwise)
+    then = follow_up(connections, "then", options.then)
+    otherwise = follow_up(connections, "otherwise", options.otherwise)
     return GroupDefinition(
         name=batch_id,
         generation=groups.new_generation(),
@@ -360,19 +359,8 @@ def definition_of(
         channel=channel_of(queue, batch_id),
         kept_ms=_kept_ms(options.keep),
         close_within_ms=_close_within_ms(options.close_within),
-        gates=_gates_of([template.fields, _fields_of(then), _fields_of(otherwise)]),
+        gates=gates_of([template.fields, fields_of(then), fields_of(otherwise)]),
     )
-
-
-def _fields_of(line: str) -> list[str]:
-    """The options of a stored call: fields and values in turn."""
-    return json.loads(line.partition("\n")[0]) if line else []
-
-
-def _gates_of(calls: Iterable[Sequence[str | int]]) -> tuple[str, ...]:
-    """The gates in the options of calls."""
-    found = (dict(zip(fields[::2], fields[1::2], strict=True)).get("gate") for fields in calls)
-    return tuple(dict.fromkeys(str(gate) for gate in found if gate is not None))
 
 
 def _close_within_ms(within: Duration | None) -> int:
@@ -386,34 +374,6 @@ def _kept_ms(keep: Duration) -> int:
     return ms
 
 
-def _follow_up(connections: Connections, option: str, call: object) -> str:
-    if call is None:
-        return ""
-    if isinstance(call, Task):
-        task: Task[..., Any] = call
-        try:
-            call = task.with_args(RESULT)
-        except ArgumentsError as error:
-            raise ArgumentsError(f"{option}: {error}; write {option}={task.name}.with_args(...)") from None
-    return _stored_call(connections, option, call)
-
-
-def _stored_call(connections: Connections, place: str, call: object) -> str:
-    """A call as its line; `place` is what it was given for, for errors."""
-    if not isinstance(call, NewJob):
-        raise UsageError(f"{place} must be a task or task.with_args(...), got {call!r:.200}")
-    options = Options._make(getattr(call, name) for name in Options._fields)
-    for name in (*_NOT_OF_CHILDREN, "job_id"):
-        if getattr(options, name):
-            raise UsageError(
-                f"{place}: a call that is made later can't have {name}, got {getattr(options, name)!r:.100}"
-            )
-    if connections.before_enqueue:
-        options = prepared_options(connections, call.payload, options)
-    encoded = enqueue.prepare(connections.settings, call.payload, options._replace(durability=None))
-    return call_line(encoded.fields, encoded.text)
-
-
 def begin_chain(
     connections: Connections, calls: tuple[object, ...], chain_id: str | None
 ) -> tuple[str, RoundTrips[None]]:
@@ -424,8 +384,10 @@ def begin_chain(
     """
     if not 1 <= len(calls) <= MOST_LINKS:
         raise UsageError(f"a chain has 1 to {MOST_LINKS} calls, got {len(calls)}")
+    for number, call in enumerate(calls):
+        check_queue(connections, f"call {number} of a chain", call)
     links = [_link(call, number) for number, call in enumerate(calls)]
-    lines = [_stored_call(connections, f"call {number} of a chain", link) for number, link in enumerate(links)]
+    lines = [stored_call(connections, f"call {number} of a chain", link) for number, link in enumerate(links)]
     if RESULT_TEXT in lines[0]:
         raise UsageError("the first call of a chain has no RESULT: nothing comes before it")
     payloads = [encode(link.payload, connections.settings.max_payload) for link in links]
@@ -436,7 +398,7 @@ def begin_chain(
         is_chained=True,
         keeps_results=False,
         channel=channel_of(connections.settings, name),
-        gates=_gates_of(map(_fields_of, lines)),
+        gates=gates_of(map(fields_of, lines)),
         links=hashlib.sha256("\n".join(payloads).encode()).hexdigest()[:16],
     )
     return name, _fill_chain(connections.settings, made, lines)

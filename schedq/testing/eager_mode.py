@@ -73,9 +73,13 @@ class _NoServer(Address):
 _NO_SERVER: Final = _NoServer("redis://eager.invalid")
 
 
+_PUBLIC: Final = {"fill_group": "a batch or a chain", "group": "a batch or a chain", "send": "job.send"}
+"""What users call requests whose own names they do not know."""
+
+
 def _refused(what: str) -> UsageError:
     return UsageError(
-        f"{what} needs Redis, and eager mode has none; use the fixture schedq_tester, or "
+        f"{_PUBLIC.get(what, what)} needs Redis, and eager mode has none; use the fixture schedq_tester, or "
         "schedq.testing.queue_tester(), in this test"
     )
 

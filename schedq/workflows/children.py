@@ -117,6 +117,7 @@ class _Children:
                 continue
             await run.wait(branch, RunWait(kind, name, None, "", place.id))
         ended_ms = int(found.fields.get("ended_at_ms") or run.now_ms)
+        began_ms = int(found.fields.get("began_at_ms") or began_ms)  # an earlier attempt may have made it
         await run.replay.turn(branch, ended_ms)
         outcome, value = self._outcome(kind, place, found)
         memo = await run.requests.ask(branch, run.record.write(name, Memo(kind, outcome, value, began_ms, ended_ms, 1)))

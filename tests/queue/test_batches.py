@@ -419,3 +419,19 @@ def other_call(queue: Handle) -> Any:
 def test_a_handle_without_a_task_can_t_be_filled(queue: Handle) -> None:
     with pytest.raises(UsageError, match="was opened without its task: write"):
         queue.batch("squares").add([1])
+
+
+def test_tasks_of_another_queue_are_refused(queue: Handle, make_queue: MakeQueue, square: Any) -> None:
+    other = make_queue()
+    elsewhere = other.task(name="elsewhere")(lambda results: len(results))
+    ours, theirs = queue.settings.name, other.settings.name
+
+    for what, act in {
+        "batch b": lambda: queue.batch("b", elsewhere),
+        "then": lambda: queue.batch("b", square, then=elsewhere),
+        "call 1 of a chain": lambda: queue.chain(square.with_args(2), elsewhere),
+    }.items():
+        with pytest.raises(
+            UsageError, match=f"{what}: task 'elsewhere' is one of queue {theirs}, and all .* in {ours}"
+        ):
+            act()
