@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from schedq.dashboard import gates
+from schedq.dashboard import gates, runs
 from schedq.dashboard.pages import ACTIONS_OF, FILTERS, MOST_TYPED, criteria
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData
@@ -72,6 +72,12 @@ ACTIONS: Final[Mapping[str, ActionSpec]] = {
         "Payload, result and history are permanently deleted. Running jobs are left alone.",
         "deleted",
         is_irreversible=True,
+    ),
+    "send_message": ActionSpec(
+        "Send a message to",
+        "The workflow takes it when it asks for a message on this topic, now or later.",
+        "sent",
+        (JOB,),
     ),
     "pause": ActionSpec(
         "Pause", "Workers start no more jobs until you resume the queue; running jobs finish.", "paused", ("",)
@@ -151,6 +157,7 @@ class ActionForm:
         typed: the filter, as typed.
         delay: for reschedule and hold_gate, as typed.
         limits: for set_gate, as typed.
+        message: for send_message, as typed.
         back: the page to return to.
     """
 
@@ -163,6 +170,7 @@ class ActionForm:
     delay: str = ""
     back: str = "/"
     limits: Mapping[str, str] = field(default_factory=dict)
+    message: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, form: Form, queue: str) -> ActionForm:
@@ -201,6 +209,7 @@ class ActionForm:
             fields.get("delay", "").strip()[:MOST_TYPED],
             back if is_here and back.isprintable() else f"/queues/{queue}",
             {name: fields.get(name, "")[:MOST_TYPED] for name in gates.LIMIT_FIELDS} if action == "set_gate" else {},
+            {name: fields.get(name, "")[: runs.MOST_VALUE] for name in runs.MESSAGE_FIELDS},
         )
 
     @property
@@ -373,6 +382,7 @@ class ActionRoutes:
         async with self._pool.open(name) as queue:
             matched, is_all = await _count(queue, form)
             gate = await queue.gates.get(form.subject) if form.action == "set_gate" else None
+            topic = await runs.topic_of(queue, form.subject) if form.action == "send_message" else None
         context = {
             "queue": name,
             "section": "",
@@ -383,6 +393,7 @@ class ActionRoutes:
             "label": form.spec.label,
             "is_irreversible": form.spec.is_irreversible,
             "asks_delay": {"reschedule": "Delay", "hold_gate": "For"}.get(form.action, ""),
+            "topic": topic,
             "inputs": gates.inputs(gate, form.subject) if form.action == "set_gate" else [],
             "back": form.back,
         }
@@ -393,11 +404,13 @@ class ActionRoutes:
         name = request.path_params["name"]
         form = ActionForm.of(form_fields(request), name)
         by = who(request) or "dashboard"
-        if form.ids or form.is_bulk or form.action in ("purge", "cancel_task"):
+        if (form.ids and form.action != "send_message") or form.is_bulk or form.action in ("purge", "cancel_task"):
             return await self._act_on_jobs(name, form, by)
         async with self._pool.open(name) as queue:
             if form.scope == GATE:
                 notice, done = await gates.act(queue, form.action, form.subject, form.delay, form.limits)
+            elif form.action == "send_message":
+                notice, done = await runs.send(queue, form.subject, form.message)
             else:
                 notice, done = await _act(queue, form.action, form.subject)
             await queue.inspector.note(form.action, notice, count=done, who=by)

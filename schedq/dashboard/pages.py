@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from schedq.dashboard import help_pages
+from schedq.dashboard import help_pages, runs
 from schedq.dashboard.charts import WINDOWS, charts, forecast_chart, sparklines
 from schedq.dashboard.gates import gate_page, gates_page
 from schedq.dashboard.queue_pool import QueuePool
@@ -25,7 +25,7 @@ from schedq.inspect.samples import MOST_SAMPLES, Sample, rate
 from schedq.inspect.timeline import Timeline, TimelineEvent
 from schedq.inspect.uniqueness import StoredRule
 from schedq.model.expiry import expires_at_ms
-from schedq.model.lifecycle import BROKEN, JOB_STATES
+from schedq.model.lifecycle import BROKEN, FINISHED, JOB_STATES
 from schedq.model.tasks import is_task_call
 from schedq.model.times import parsed_duration, span
 from schedq.queue.queue import AsyncQueue
@@ -323,6 +323,9 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
         "ttls": [] if record is None else [(name, span(ms)) for name, ms in record.ttls_ms.items()],
         "task": record.payload["task"] if record is not None and is_task_call(record.payload) else "",
         "actions": ACTIONS_OF.get(record.status, ()) if record is not None else (),
+        "steps": runs.steps(record) if record is not None else [],
+        "messages": runs.messages(record) if record is not None else [],
+        "takes_messages": record is not None and record.status not in FINISHED and "run" in record.fields,
     }
     return PageData("job.html", context, 200 if why.is_known else 404)
 

@@ -57,6 +57,8 @@ def count(number: int, noun: str) -> str:
 
 def apart(ms: int, now_ms: int) -> str:
     """`in 4 min 5 s`, `4 min 5 s ago`."""
+    if ms >= LAST_INSTANT_MS:
+        return "never"
     if not ms:
         return NOTHING
     return f"in {span(ms - now_ms)}" if ms > now_ms else f"{span(now_ms - ms)} ago"

@@ -73,7 +73,11 @@ class _NoServer(Address):
 _NO_SERVER: Final = _NoServer("redis://eager.invalid")
 
 
-_PUBLIC: Final = {"fill_group": "a batch or a chain", "group": "a batch or a chain", "send": "job.send"}
+_PUBLIC: Final = {
+    **dict.fromkeys(("fill_group", "group"), "a batch or a chain"),
+    **dict.fromkeys(("step", "failed_try", "until", "receive", "start_over"), "a workflow"),
+    "send": "job.send",
+}
 """What users call requests whose own names they do not know."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from schedq import Depends, Fixed, JobFailed, Queue, UsageError, WorkflowContext, current_job
-from schedq.testing import QueueTester
+from schedq.testing import QueueTester, eager
 
 DAY = timedelta(days=1)
 
@@ -358,3 +358,23 @@ def test_middleware_sees_each_attempt_and_hooks_only_the_end(tester: QueueTester
     tester.fast_forward()
 
     assert done == ["begin", "begin", "success yes"]
+
+
+def test_eager_mode_refuses_workflows_batches_and_chains() -> None:
+    queue = Queue("shop")
+
+    @queue.task
+    def add(number: int) -> int:
+        return number + 1
+
+    @queue.workflow
+    async def order(ctx: WorkflowContext, number: int) -> int:
+        return int(await ctx.step(add.function, number))
+
+    with eager():
+        with pytest.raises(JobFailed, match="a workflow needs Redis, and eager mode has none"):
+            order.enqueue(1).result(0)
+        with pytest.raises(UsageError, match="a batch or a chain needs Redis"):
+            queue.chain(add.with_args(1), add)
+        with pytest.raises(UsageError, match="a batch or a chain needs Redis"), queue.batch("b", add) as batch:
+            batch.add([1])
