@@ -160,6 +160,25 @@ def test_a_worker_of_the_release_before_runs_a_paused_task_but_leaves_held_jobs_
     assert sorted(note.id for note in scene.notes("start")) == sorted([passed, *held])
 
 
+def test_a_worker_of_the_release_before_leaves_jobs_of_a_gate_alone(upgrade: Upgrade):
+    scene, queue = upgrade.scene, upgrade.scene.queue
+    queue.gates.set("api", key_concurrency=1)
+    gated = [queue.enqueue(call("nap", 0.2), gate="api", key="a") for _ in range(3)]
+
+    old = upgrade.worker(OLD)
+    (plain,) = upgrade.enqueue(OLD, call("brief"))
+    scene.until(lambda: scene.is_completed(plain))
+    assert {scene.job(job_id).status for job_id in gated} == {"pending"}
+    old.kill()
+    new = upgrade.worker(NEW)
+    scene.until(lambda: scene.is_completed(*gated))
+
+    starts = [note for note in scene.notes("start") if note.id in gated]
+    assert [note.id for note in starts] == gated, "one at a time, in order"
+    assert {note.pid for note in starts} == {new.pid}
+    assert scene.job(gated[1]).started_at_ms >= scene.job(gated[0]).completed_at_ms
+
+
 @pytest.mark.parametrize("then", [OLD, NEW])
 def test_reports_of_a_killed_worker_are_not_shown_for_the_next_attempt(brief_upgrade: Upgrade, then: str):
     upgrade, scene = brief_upgrade, brief_upgrade.scene
