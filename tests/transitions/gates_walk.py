@@ -342,6 +342,8 @@ class Walk:
             found["key_rate"] = [[draw.choice([2, 4]), 1000, draw.choice([1, 2])]]
         found["weight"] = draw.choice([1, 1, 2, 5])
         found["serial"] = name in self.serial
+        if found["serial"]:
+            found["key_concurrency"] = 0  # another number is refused
         self._ask(gates.set_limits(self.settings, name, json.dumps(found)))
 
     def hold(self) -> object:
