@@ -33,10 +33,8 @@ MOST_IDS: Final = 1000
 SELECTED, MATCHING, JOB, ERROR, SCHEDULE, WORKER = "selected", "matching", "job", "error", "schedule", "worker"
 TASK: Final = "task"
 GATE: Final = "gate"
-WAIT_S: Final = 2.0
-"""Seconds to wait for an action on jobs before the browser is sent to the progress page."""
-_COUNTING_S: Final = 0.5
-"""Maximum seconds for counting the jobs that match, before confirmation."""
+WAIT_S: Final = 2.0  # for an action on jobs, before the browser is sent to the progress page
+_COUNTING_S: Final = 0.5  # for counting the jobs that match, before confirmation
 MOST_RUNNING: Final = 4
 _MOST_KEPT: Final = 100
 
@@ -74,10 +72,7 @@ ACTIONS: Final[Mapping[str, ActionSpec]] = {
         is_irreversible=True,
     ),
     "send_message": ActionSpec(
-        "Send a message to",
-        "The workflow takes it when it asks for a message on this topic, now or later.",
-        "sent",
-        (JOB,),
+        "Send a message to", "The workflow takes it when it asks for this topic, now or later.", "sent", (JOB,)
     ),
     "pause": ActionSpec(
         "Pause", "Workers start no more jobs until you resume the queue; running jobs finish.", "paused", ("",)
@@ -360,8 +355,8 @@ class BackgroundActions:
 # -- the routes
 
 
-class _TimeIsUp(Exception):  # noqa: N818 - ends a count
-    """The time for counting is up."""
+class _TimeIsUp(Exception):  # noqa: N818 - the time for counting is up
+    pass
 
 
 class ActionRoutes:
