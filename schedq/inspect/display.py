@@ -66,8 +66,8 @@ def apart(ms: int, now_ms: int) -> str:
 
 def roughly(ms: int, now_ms: int) -> str:
     """`in 4 min`, `4 min ago`; for tables."""
-    if not ms:
-        return NOTHING
+    if not ms or ms >= LAST_INSTANT_MS:
+        return "never" if ms else NOTHING
     number, unit = span(abs(ms - now_ms)).split()[:2]
     return f"in {number} {unit}" if ms > now_ms else f"{number} {unit} ago"
 

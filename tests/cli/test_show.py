@@ -51,7 +51,7 @@ def test_a_duration_reads_as_people_say_it(ms: int, text: str):
         (NOW, "01:00:00", "0 ms ago", "0 ms ago"),
         (NOW + 200 * DAY, "2030-07-20 02:00", "in 200 d", "in 200 d"),
         (0, "–", "–", "–"),
-        (253_402_300_799_999, "never", "in 2910982 d", "in 2910982 d"),
+        (253_402_300_799_999, "never", "never", "never"),
     ],
 )
 def test_a_time_is_shown_as_local_time_and_distance(ms: int, clock: str, apart: str, roughly: str):
