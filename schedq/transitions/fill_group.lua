@@ -17,8 +17,10 @@ ARGV  jobs, clock, due_channel, group_keys
       gate_limits: the limits of the gates of its jobs as a JSON object, by their names; or ''
       at (number): how many items come before this page
       close (flag): whether nothing follows it
+      run: the job whose run it works for, or ''
+      token: of the claim of that job
       items...
-Returns  {OK | SEALED (nothing was added) | CONFLICT (another definition, or it is being deleted) | GAP, the total, its status}
+Returns  {OK | SEALED (nothing was added) | LOST (the claim has ended) | CONFLICT (another definition, or it is being deleted) | GAP, the total, its status}
 ]]
 --@include clock
 --@include checks
@@ -34,6 +36,10 @@ local key = group_keys .. name
 local bad = wrong_type('zset', groups, delayed) or wrong_type('list', pending) or wrong_type('hash', key)
 if bad then return bad end
 
+if run ~= '' then
+  local held = redis.pcall('HMGET', jobs .. run, 'status', 'claim_token')
+  if held.err or held[1] ~= 'processing' or held[2] ~= token then return {'LOST', 0, ''} end
+end
 local is_new = redis.call('EXISTS', key) == 0
 if is_new then
   if at > 0 then return {'GAP', 0, ''} end

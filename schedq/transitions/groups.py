@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from schedq.errors import Conflict, UsageError
@@ -12,10 +13,14 @@ from schedq.model.durability import Durability, Wait
 from schedq.model.groups import BatchProgress, ChildFailure, GroupDefinition
 from schedq.model.ids import new_request
 from schedq.model.payload import decoded, size_of
+from schedq.model.records import ClaimedJob
+from schedq.model.runs import RunLost
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation, RoundTrips, chunked, identity, unwrap
 
-_FILL: Final = Binding("fill_group", "name", "digest", "definition", "gate_limits", "at", "close", "items")
+_FILL: Final = Binding(
+    "fill_group", "name", "digest", "definition", "gate_limits", "at", "close", "run", "token", "items"
+)
 _CANCEL: Final = Binding("cancel_group", "name")
 _RETRY: Final = Binding("retry_group", "name", "generation", "left")
 _DROP: Final = Binding("drop_group", "name", "before")
@@ -43,37 +48,44 @@ def fill(
     close: bool = False,
     durability: Durability = "memory",
     digest: str = "",
+    holder: ClaimedJob | None = None,
 ) -> Operation[Filled]:
     """Add one page of items, of which `at` come before it; makes the group if there is none.
 
-    `digest` is that of a group that exists, if it need not be the same as this definition.
+    `digest` is that of a group that exists, if it need not be the same as this definition. `holder` is the claimed job
+    of the run that it works for: nothing is added once the claim has ended.
 
     Raises (when read):
         Conflict: a group of this name has another definition.
         UsageError: items are missing before this page.
         QueueFull: Redis's memory is full; nothing was added.
+        RunLost: the claim of `holder` has ended.
     """
     waits = () if durability == "memory" else (Wait.of(durability, queue.replicas, queue.retry_for),)
     fields = json.dumps(definition.to_fields(), ensure_ascii=False) if at == 0 else "[]"
     given: dict[str, Any] = {"name": definition.name, "digest": digest or definition.digest, "definition": fields}
     given["gate_limits"] = _limits(queue, definition.gates) if at == 0 and definition.gates else ""
 
-    def read(reply: list[Any]) -> Filled:
-        word, total, status = reply
-        if word == "CONFLICT":
-            raise Conflict(
-                f"batch {definition.name} of queue {queue.name} exists with another task, call or option "
-                f"({status}, {total} children); choose another id, or delete it first"
-            )
-        if word == "GAP":
-            raise UsageError(
-                f"batch {definition.name} of queue {queue.name} has {total} children, so none can be added at {at}; "
-                "begin at batch.total"
-            )
-        return Filled(int(total), status)
+    held = {"run": "", "token": ""} if holder is None else {"run": holder.id, "token": holder.claim_token}
+    sent = _FILL(queue, **given, **held, at=at, close=int(close), items=list(items))
+    return Operation("fill_group", *sent, partial(_read_filled, queue, definition.name, at), waits=waits)
 
-    sent = _FILL(queue, **given, at=at, close=int(close), items=list(items))
-    return Operation("fill_group", *sent, read, waits=waits)
+
+def _read_filled(queue: Settings, name: str, at: int, reply: list[Any]) -> Filled:
+    word, total, status = reply
+    if word == "LOST":
+        raise RunLost(f"this attempt no longer holds the job of batch {name}")
+    if word == "CONFLICT":
+        raise Conflict(
+            f"batch {name} of queue {queue.name} exists with another task, call or option "
+            f"({status}, {total} children); choose another id, or delete it first"
+        )
+    if word == "GAP":
+        raise UsageError(
+            f"batch {name} of queue {queue.name} has {total} children, so none can be added at {at}; "
+            "begin at batch.total"
+        )
+    return Filled(int(total), status)
 
 
 def _limits(queue: Settings, gates: Sequence[str]) -> str:

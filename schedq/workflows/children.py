@@ -17,7 +17,7 @@ from typing import Any, Final
 from schedq.errors import Conflict, MapFailed, SchedqError, StepChanged, StepFailed, UsageError
 from schedq.model.groups import ENDED, GroupDefinition
 from schedq.model.payload import loaded
-from schedq.model.records import NewJob
+from schedq.model.records import NewJob, whole
 from schedq.model.runs import Memo, RunWait
 from schedq.model.times import LAST_INSTANT_MS
 from schedq.queue.batch_results import BatchResults
@@ -116,8 +116,8 @@ class _Children:
             if not await self._fill(branch, place, found):
                 continue
             await run.wait(branch, RunWait(kind, name, None, "", place.id))
-        ended_ms = int(found.fields.get("ended_at_ms") or run.now_ms)
-        began_ms = int(found.fields.get("began_at_ms") or began_ms)  # an earlier attempt may have made it
+        ended_ms = whole(found.fields.get("ended_at_ms")) or run.now_ms
+        began_ms = whole(found.fields.get("began_at_ms")) or began_ms  # an earlier attempt may have made it
         await run.replay.turn(branch, ended_ms)
         outcome, value = self._outcome(kind, place, found)
         memo = await run.requests.ask(branch, run.record.write(name, Memo(kind, outcome, value, began_ms, ended_ms, 1)))
@@ -163,7 +163,7 @@ class _Children:
             raise self._run.misused(str(error)) from None
         made = self._definition(None, place) if made is None else made
         digest = fields.get("digest", "")
-        filled = groups.fill(self._settings, made, (), at, close=True, digest=digest)
+        filled = groups.fill(self._settings, made, (), at, close=True, digest=digest, holder=self._run.job)
         status = (await self._run.requests.ask(branch, self._connections.aio.ask(filled))).status
         return status not in ENDED
 
@@ -177,7 +177,7 @@ class _Children:
             )
         lines = [child_line(self._settings, made, each) for each in calls]
         for page in groups.pages(lines):
-            request = groups.fill(self._settings, made, page, at, digest=fields.get("digest", ""))
+            request = groups.fill(self._settings, made, page, at, digest=fields.get("digest", ""), holder=self._run.job)
             await self._run.requests.ask(branch, self._connections.aio.ask(request))
             at += len(page)
         return at
@@ -192,7 +192,7 @@ class _Children:
             return "error", "its jobs were cancelled" if kind == MAP else error or "its job was cancelled"
         if kind == CALL:
             return "error", error or fields.get("error") or "its job failed"
-        total, succeeded = (int(fields.get(each) or 0) for each in ("total", "succeeded"))
+        total, succeeded = (whole(fields.get(each)) for each in ("total", "succeeded"))
         failed = total - succeeded
         text = fields.get("error") or f"{failed} of {total} jobs failed, first with {error}"
         return "error", [text, place.id, failed, total]

@@ -14,8 +14,9 @@ from schedq.model.groups import GroupDefinition, call_line
 from schedq.model.lifecycle import FINISHED, MOVES, NOWHERE
 from schedq.model.placeholder import MARKER
 from schedq.model.records import Settlement
+from schedq.model.runs import RunLost
 from schedq.schedules.fire import DefinitionCache, fire_due
-from schedq.transitions import Operation, groups, settle
+from schedq.transitions import Operation, groups, settle, unwrap
 from scripts.tools.crashes.inside import cut
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
@@ -406,3 +407,17 @@ def test_a_plain_job_beside_a_group_costs_no_more(queue: Handle) -> None:
     fill(queue, 2)
 
     assert len(finish(queue)) == 6
+
+
+def test_an_attempt_that_lost_its_claim_adds_nothing(queue: Handle) -> None:
+    """A worker that was frozen before it made the jobs of its run must not make them again."""
+    queue.enqueue("run")
+    job = queue.claim(0)
+    made = groups.fill(queue.settings, definition(wake=job.id), [',"args":[1]'], 0, close=True, holder=job)
+    queue.release(job)
+    before = queue.dump()
+
+    with pytest.raises(RunLost):
+        unwrap(queue.execute([made])[0])
+
+    assert queue.dump() == before

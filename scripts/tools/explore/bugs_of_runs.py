@@ -16,6 +16,7 @@ _OVER: Final = "runs: start over ∥ send"
 _LATE: Final = "runs: late or in time"
 _CANCEL: Final = "runs: suspend ∥ cancel ∥ run now"
 _MAP: Final = "runs: a map ∥ its jobs end ∥ promoter"
+_MAP_ZOMBIE: Final = "runs: a map ∥ zombie ∥ reclaim"
 _MAP_DELETED: Final = "runs: a map ∥ delete of its batch"
 _MAP_CANCELLED: Final = "runs: a map ∥ cancel of its jobs ∥ promoter"
 _PROGRESS: Final = "runs: progress ∥ lost leases"
@@ -224,5 +225,12 @@ RUN_BUGS: Final = (
         "if plan.wakes and wake_run(plan.wakes) then jobs_made = jobs_made + 1 end",
         "",
         _MAP_CANCELLED,
+    ),
+    Bug(
+        "an attempt that lost its claim makes the jobs of its run",
+        "fill_group",
+        "if held.err or held[1] ~= 'processing' or held[2] ~= token then",
+        "if held.err then",
+        _MAP_ZOMBIE,
     ),
 )

@@ -61,8 +61,15 @@ def expires_ms(fields: dict[str, str], now_ms: int) -> int:
     return now_ms + int(expires[1:]) if expires.startswith("+") else 0
 
 
-def filled(name: str, end: int, total: int, before: State) -> Iterator[str]:
-    """A page whose last item is the one before `end` is added once, and whole."""
+def filled(name: str, end: int, total: int | None, before: State, run: str, token: str) -> Iterator[str]:
+    """A page whose last item is the one before `end` is added once, and whole; for a run, only under its job's claim.
+
+    `total` is None if the page was refused because the claim had ended.
+    """
+    if run and (before.job(run).get("claim_token") == token) == (total is None):
+        yield f"group {name} was {'refused to' if total is None else 'filled by'} the claim {token} of {run}"
+    if total is None:
+        return
     earlier = int(before.holds(f"group:{name}", "hash").get("total", 0))
     if total != max(earlier, end):
         yield f"group {name} has {total} items, after {earlier} and a page up to {end}"

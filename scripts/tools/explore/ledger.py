@@ -461,8 +461,8 @@ def _fired(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 def _filled(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    name, at, items = _given(entry, "name", "at", "items")
-    yield from group_laws.filled(name, int(at) + len(items), entry.reply.total, entry.before)
+    name, at, items, *holder = _given(entry, "name", "at", "items", "run", "token")
+    yield from group_laws.filled(name, int(at) + len(items), getattr(entry.reply, "total", None), entry.before, *holder)
 
 
 _HANDLERS = {

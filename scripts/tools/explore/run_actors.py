@@ -112,7 +112,7 @@ def _map(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, Ru
             wake=job.id,
             channel="ends",
         )
-        (reply,) = yield [groups.fill(queue, made, [',"args":[0]', ',"args":[1]'], 0, close=True)]
+        (reply,) = yield [groups.fill(queue, made, [',"args":[0]', ',"args":[1]'], 0, close=True, holder=job)]
         status = unwrap(reply).status
     return None if status in ENDED else RunWait("map", does.name, None, "", "b")
 

@@ -159,6 +159,16 @@ RUN_SCENARIOS: Final = (
         ),
     ),
     Scenario(
+        "runs: a map ∥ zombie ∥ reclaim",
+        (_JOB,),
+        (
+            Actor("worker", runs("w", *_MAP)),
+            Actor("reclaimer", reclaims()),
+            Actor("other", runs("o", *_MAP, claims=3)),
+            _clock(LEASE_S),
+        ),
+    ),
+    Scenario(
         "runs: a map ∥ cancel of its jobs ∥ promoter",
         (_JOB, runs("before", *_MAP)),
         (
