@@ -100,6 +100,8 @@ class Attempt:
         queue: the name of its queue.
         worker: the id of this worker.
         state: its state.
+        is_suspect: when it was claimed, the job had lost two leases or more, so that it may be killing its workers. A
+            workflow run that makes progress clears the count in `job`.
         is_stop_requested: the job was cancelled; any outcome except success counts as cancelled.
         settlement: the outcome, once it is decided.
         name: the name of the task, for logs.
@@ -123,6 +125,7 @@ class Attempt:
     queue: str = ""
     worker: str = ""
     state: AttemptState = CLAIMED
+    is_suspect: bool = False
     is_stop_requested: bool = False
     settlement: Settlement | None = None
     name: str = ""
@@ -149,11 +152,6 @@ class Attempt:
         if state not in _LEGAL[self.state]:
             raise IllegalTransition(f"attempt at job {self.job.id}: {self.state} can't become {state}")
         self.state = state
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether the job has lost two leases or more, so that it may be killing its workers."""
-        return self.job.crashes >= 2
 
     @property
     def can_be_cancelled(self) -> bool:

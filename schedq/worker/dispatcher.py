@@ -76,7 +76,7 @@ class Dispatcher:
         """Start jobs in reserved slots; release those without a slot, or all of them if the fetcher is closed."""
         queue, worker = self._queue.name, self._worker.worker_id
         for job in jobs:
-            attempt = Attempt(job, queue, worker)
+            attempt = Attempt(job, queue, worker, is_suspect=job.crashes >= 2)
             self.in_flight.add(attempt)
             if is_closed or not reservation.fill(suspect=attempt.is_suspect):
                 attempt.become(FINISHED)

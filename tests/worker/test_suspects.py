@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from schedq import Fixed
+from schedq import Fixed, WorkflowContext
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.waiting import until
@@ -161,3 +161,21 @@ def test_hundreds_of_suspects_delay_no_other_job(queue: Handle, crew: Crew, cage
 
     assert time.monotonic() - began < 25, "one waited for the promoter"
     assert cage.inside == 1
+
+
+def test_a_suspect_that_makes_progress_lets_the_next_one_run(frozen_queue: Handle, crew: Crew) -> None:
+    """A step of a workflow run clears the count of its lost leases while it holds the right of its process."""
+    queue = frozen_queue
+
+    @queue.queue.workflow
+    async def careful(ctx: WorkflowContext) -> str:
+        return await ctx.step(str, "done")
+
+    queue.pause()
+    jobs = [careful.enqueue() for _ in range(3)]
+    for job in jobs:
+        queue.redis.hset(queue.keys.job(job.id), "crashes", 2)
+    queue.resume()
+    crew.start(queue, concurrency=1)
+
+    assert all(queue.wait(job.id, 60) for job in jobs)

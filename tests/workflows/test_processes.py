@@ -105,6 +105,16 @@ class Processes:
         for each in self._running:
             each.wait(60)
 
+    def tell(self, jobs: list[Any]) -> str:
+        """Why jobs have not ended, and the end of the log."""
+        reasons = [f"{job.id}: {self._queue.inspector.why(job.id)}" for job in jobs if job.status() != "completed"]
+        return "\n".join([*reasons, (self.folder / "log").read_text()[-3000:]])
+
+    @property
+    def deaths(self) -> int:
+        """The places where a process died. Two threads of one process may come to two places before it is dead."""
+        return len(list(self.folder.glob("death-*")))
+
     @property
     def effects(self) -> Counter[str]:
         return Counter((self.folder / "effects").read_text().splitlines())
@@ -137,43 +147,45 @@ def test_runs_survive_workers_that_are_killed_anywhere(queue: Handle, processes:
     jobs = enqueue(queue, 8)
     for job in jobs:
         job.send("paid", job.id, id="once")
-    deaths, worker = 0, processes.start(DIES="1")
+    worker = processes.start(DIES="1")
 
     def all_have_ended() -> bool:
-        nonlocal deaths, worker
+        nonlocal worker
         if worker.poll() is not None:
-            deaths, worker = deaths + 1, processes.start(DIES="1")
+            worker = processes.start(DIES="1")
         return all(job.status() == "completed" for job in jobs)
 
-    until(all_have_ended, within=120, failing=lambda: (processes.folder / "log").read_text()[-3000:])
+    until(all_have_ended, within=120, failing=lambda: processes.tell(jobs))
 
     for job in jobs:
         assert job.result(0) == ["paid", job.id, "a", "b", "c", "d"]
-    assert deaths == 6, "one at each place"
+    assert processes.deaths == 6, "one at each place"
     effects = processes.effects
     assert set(effects) == {f"{job.id} {name}" for job in jobs for name in "abcd"}
-    assert sum(effects.values()) - len(effects) <= deaths * 3, "an effect is repeated only if its worker died"
-    assert max(effects.values()) <= 1 + deaths
+    assert sum(effects.values()) - len(effects) <= processes.deaths * 3, "an effect is repeated only if its worker died"
+    assert max(effects.values()) <= 1 + processes.deaths
 
 
 def test_runs_and_their_jobs_survive_workers_that_are_killed_anywhere(queue: Handle, processes: Processes):
     processes.write(IMPORT)
     jobs = enqueue(queue, 6)
-    deaths, worker = 0, processes.start(DIES="1")
+    worker = processes.start(DIES="1")
 
     def all_have_ended() -> bool:
-        nonlocal deaths, worker
+        nonlocal worker
         if worker.poll() is not None:
-            deaths, worker = deaths + 1, processes.start(DIES="1")
+            worker = processes.start(DIES="1")
         return all(job.status() == "completed" for job in jobs)
 
-    until(all_have_ended, within=120, failing=lambda: (processes.folder / "log").read_text()[-3000:])
+    until(all_have_ended, within=120, failing=lambda: processes.tell(jobs))
 
     assert [job.result(0) for job in jobs] == [[1, 2, 3, 4]] * len(jobs)
-    assert deaths == 7, "one at each place"
+    assert processes.deaths == 7, "one at each place"
     effects = Counter(line.partition(" ")[2] for line in processes.effects.elements())
     assert set(effects) == {f"child {number}" for number in range(1, 5)}
-    assert sum(effects.values()) - 4 * len(jobs) <= deaths * 3, "an effect is repeated only if its worker died"
+    assert sum(effects.values()) - 4 * len(jobs) <= processes.deaths * 3, (
+        "an effect is repeated only if its worker died"
+    )
 
 
 def test_code_that_changes_forward_and_back_loses_no_run(queue: Handle, processes: Processes):
