@@ -19,6 +19,7 @@ local MOST_FREED = 1048576  -- bytes of payloads, because freeing memory takes t
 --@include numbers
 --@include totals
 --@include tombstone
+--@include note_met
 --@include group_end
 local bad = wrong_type(kind == 'zset' and 'zset' or 'list', source) or wrong_type('zset', leases)
 if bad then return bad end

@@ -265,10 +265,10 @@ class AttemptVerbs:
             UsageError: `timeout_ms` is not a whole number of at least 0.
             StoreUnavailable: no reply for `retry_for` seconds.
         """
-        from schedq.transitions import claim
+        from schedq.transitions.claim import ClaimWait
 
         settings = self.settings
-        waiting = claim.ClaimWait(settings, milliseconds(timeout_ms) / 1000)
+        waiting = ClaimWait(settings, milliseconds(timeout_ms) / 1000)
         return WithCleanup(waiting.steps(), undoing=lambda: _give_back(settings, waiting.request))
 
     @verb

@@ -105,11 +105,9 @@ AnyRequest = Operation[T] | RoundTrips[T] | Listening[T] | WithCleanup[T] | InTh
 
 def carry_out(client: Client, request: AnyRequest[T]) -> T:
     """Carry out a request and return its result; blocks the caller."""
-    found: Any
+    found: T
     if isinstance(request, Operation):
         found = client.ask(request)
-    elif isinstance(request, Generator):
-        found = client.drive(request)
     elif isinstance(request, WithCleanup):
         try:
             found = client.drive(request.trips)
@@ -121,9 +119,11 @@ def carry_out(client: Client, request: AnyRequest[T]) -> T:
             found = next(items)
     elif isinstance(request, InTurn):
         found = _in_turn(client, request)
-    else:
+    elif isinstance(request, InThread):
         found = request.work()
-    return cast(T, found)
+    else:
+        found = client.drive(request)
+    return found
 
 
 def _in_turn(client: Client, request: InTurn[T]) -> T:
@@ -141,11 +141,9 @@ def _in_turn(client: Client, request: InTurn[T]) -> T:
 
 async def acarry_out(client: AsyncClient, request: AnyRequest[T]) -> T:
     """Carry out a request on the running event loop and return its result."""
-    found: Any
+    found: T
     if isinstance(request, Operation):
         found = await client.ask(request)
-    elif isinstance(request, Generator):
-        found = await client.drive(request)
     elif isinstance(request, WithCleanup):
         found = await _with_cleanup(client, request)
     elif isinstance(request, Listening):
@@ -153,9 +151,11 @@ async def acarry_out(client: AsyncClient, request: AnyRequest[T]) -> T:
             found = await anext(items)
     elif isinstance(request, InTurn):
         found = await _ain_turn(client, request)
-    else:
+    elif isinstance(request, InThread):
         found = await in_thread(request.work)
-    return cast(T, found)
+    else:
+        found = await client.drive(request)
+    return found
 
 
 async def _ain_turn(client: AsyncClient, request: InTurn[T]) -> T:

@@ -18,11 +18,12 @@ forever, each for the other's jobs.
 Jobs that belong to a gate wait in lanes, too, and start when their gate and their key allow it; see shared/gates.lua. A
 claim brings those that it meets in `pending` there. While nothing has a gate, none of this is looked at.
 
-KEYS  pending (list), processing (list), leases (zset), delayed (zset), failed (list), broken (list), stats (hash),
-      wake (zset), paused (string), log (stream), suspects (zset), cancelled (list), paused_tasks (hash), held (zset),
-      lanes (hash), wake_held (zset), gates (hash), open_gates (zset), resting (zset), gate_holds (zset),
-      gate_turns (hash), groups (zset)
-ARGV  jobs, clock, events, log_size, gate_keys, group_keys
+KEYS  pending (list), processing (list), leases (zset), delayed (zset), wake (zset), paused (string),
+      paused_tasks (hash), held (zset), gates (hash)
+RARE  failed (list), broken (list), stats (hash), log (stream), suspects (zset), cancelled (list), lanes (hash),
+      wake_held (zset), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash), groups (zset),
+      gate_keys (prefix), group_keys (prefix), wakes (prefix)
+ARGV  prefix, jobs, clock, events, log_size
       request: a new id; the tokens of the claimed jobs begin with it
       limit (number): the most jobs to claim
       visibility_ms (number)
@@ -32,7 +33,7 @@ ARGV  jobs, clock, events, log_size, gate_keys, group_keys
       bytes (number): the most bytes of payloads
       only: the tasks whose jobs the caller takes, as a JSON array; '' for all. In the array, '' stands for payloads that
         call no task
-      failed_history (number), failed_ttl_ms, min_keep_ms (number), due_channel, wakes
+      failed_history (number), failed_ttl_ms, min_keep_ms (number), due_channel
       share...: if several processes share the jobs: the number of processes, of jobs held by all of them, and of jobs
         held by the caller
 Returns  {OK | PAUSED, now, next due instant or '', flags: 1 if more jobs wait, 2 if suspects were passed over, job, ...},
@@ -52,8 +53,13 @@ local KEPT = 60000
 --@include next_due
 --@include expiry
 --@include claimed
-local bad = wrong_type('list', pending, processing, failed, broken) or wrong_type('zset', leases, delayed)
+-- The first write, as in allow_when_full. It shows the type of `leases`, as the first read of `delayed` shows its type.
+local removed, earliest = redis.pcall('ZREM', leases, ''), redis.pcall('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+local bad = wrong_type('list', pending, processing)
+  or (type(removed) ~= 'number' and (wrong_type('zset', leases) or removed))
+  or (earliest.err and (wrong_type('zset', delayed) or earliest))
 if bad then return bad end
+first_due = earliest[2] or ''
 
 local own  -- the tasks whose jobs the caller takes, as keys; nil for all
 if only ~= '' then
@@ -81,6 +87,12 @@ if not is_plain then
   is_plain = not (has_held or has_gates or has_lanes)
 end
 local may_have_gates = more_fields[1] ~= nil
+-- Whether only the jobs in `pending` concern this claim. Then nothing is written before they have been looked at.
+local is_quiet = is_plain and not may_have_gates and first_due == ''
+if not is_quiet then
+  bad = wrong_type('list', failed, broken)
+  if bad then return bad end
+end
 
 local ids, taken, passed_over, unfit, strays = {}, {}, {}, {}, {}  -- ids to take, and their jobs; then the ids not taken
 local expired, to_hold, to_enter, from_lanes = {}, {}, {}, {}
@@ -104,7 +116,6 @@ if not is_plain or may_have_gates then
     if damage then return damage end
     local wanted, queue, present, plain_tag = limit, gate_of(''), nil, nil
     enter_gates = enter
-    allow_when_full(leases)
     local may_rouse_more = rouse(MOST_ROUSED)
 
     serve_gates = function(serve_plain)
@@ -220,9 +231,9 @@ end
 
 -- Move the first passed-over suspect from `delayed` to the front of `pending`, unless it was rescheduled since.
 if allowed == 1 and next_due() ~= '' then
-  local resting = redis.pcall('ZRANGE', suspects, 0, 9, 'WITHSCORES')
-  for n = 1, resting.err and 0 or #resting, 2 do
-    local id, due = resting[n], resting[n + 1]
+  local passed = redis.pcall('ZRANGE', suspects, 0, 9, 'WITHSCORES')
+  for n = 1, passed.err and 0 or #passed, 2 do
+    local id, due = passed[n], passed[n + 1]
     local is_there = redis.call('ZSCORE', delayed, id) == due
     redis.call('ZREM', suspects, id)
     if is_there then
@@ -327,14 +338,19 @@ if #to_enter > 0 and not finish_gates then
   serve_gates(look_at_plain)
 end
 
+if is_quiet and #unfit > 0 then
+  bad = wrong_type('list', failed, broken)
+  if bad then return bad end
+end
+
 -- An entry is added elsewhere before it is removed, so that an error in between loses no job: a second entry in
 -- `pending` is dropped later, and an entry of `processing` without a lease is adopted.
-allow_when_full(leases)
 local drop_strays
 if #unfit + #expired + #strays > 0 then
   --@include events
   --@include log
   --@include tombstone
+  --@include note_met
   --@include trim
   --@include retention
   --@include group_end
@@ -443,7 +459,8 @@ if #passed_over > 0 then
   set_wake()
   reply[4] = 2
 end
-local has_more = not is_full and redis.call('LLEN', pending) > 0 or gates_have_more
+local left = is_quiet and lengths[pending] - looked_at or redis.call('LLEN', pending)
+local has_more = not is_full and left > 0 or gates_have_more
 if has_more then set_wake() end
 if wake_lanes then has_more = wake_lanes() or has_more end
 if has_more then reply[4] = reply[4] + 1 end

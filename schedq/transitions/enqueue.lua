@@ -11,9 +11,9 @@ the histories, the fewer jobs a call takes. If every job already exists, one fie
 again: WAIT and WAITAOF only cover writes of their own connection, so without a write a retry would be confirmed at once,
 wrongly.
 
-KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), stats (hash), wake (zset),
-      paused (string), promoter (string), held (zset)
-ARGV  jobs, clock, due_channel, max_pending (number)
+KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string)
+RARE  completed (list), failed (list), cancelled (list), promoter (string), held (zset)
+ARGV  prefix, jobs, clock, due_channel, max_pending (number)
       whose_ids: 0 if all are generated, 1 if some are the caller's, 2 if some of those are to be reused
       new_jobs...: per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...
         For a caller's id 'in' and 'at' may be followed by ':', 'create' | 'reuse' | '', ':' and the mark

@@ -9,15 +9,14 @@ queue, and returns what it needs to decide when to look again. A process that do
 of them have places, which they keep by looking regularly, and the others take turns.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
-      paused (string), promoter (string), workers (zset), schedules (zset), standbys (hash), paused_tasks (hash),
-      held (zset), lanes (hash), wake_held (zset), gates (hash), open_gates (zset), resting (zset),
-      gate_holds (zset), gate_turns (hash), groups (zset)
-ARGV  jobs, clock, gate_keys
+      promoter (string), workers (zset), schedules (zset), held (zset), gates (hash), groups (zset)
+RARE  paused (string), standbys (hash), paused_tasks (hash), lanes (hash), wake_held (zset), open_gates (zset),
+      resting (zset), gate_holds (zset), gate_turns (hash), gate_keys (prefix), wakes (prefix)
+ARGV  prefix, jobs, clock
       limit (number): the most jobs to promote
       promoter_id: the caller's id, or '' if it is not a promoter
       lease_ms: length of the promoter lease
       silence_ms (number)
-      wakes
 Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due instant or '', earliest end of a lease or
          '', claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was
          woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again,

@@ -48,9 +48,10 @@ local LAST_INSTANT = 253402300799999
 --@include events
 --@include log
 --@include attempt
---@include processing
+--@include take_claimed
 --@include tombstone
 --@include trim
+--@include forget_expired
 --@include completed
 --@include retention
 --@include group_end
@@ -406,7 +407,7 @@ local forgotten = {
   forget_expired(completed, completed_history),
   forget_expired(failed, failed_history),
   forget_expired(cancelled, failed_history),
-  trim_completed(completed_history, min_keep_ms, MOST_TRIMMED),
+  trim_completed(completed_history, min_keep_ms, MOST_TRIMMED, redis.call('LLEN', completed)),
   trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, MOST_TRIMMED),
   (trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, MOST_TRIMMED)),
 }

@@ -7,7 +7,8 @@ by name, what it returns.
     Delete the oldest entries of a list.
 
     KEYS  log (list), stats (hash)
-    ARGV  jobs, clock
+    RARE  gates (hash)
+    ARGV  prefix, jobs, clock
           limit (number): the most entries to delete
           ids...: entries to keep
     Returns  how many were deleted
@@ -17,6 +18,10 @@ Redis receives keys and arguments in this order. The word in parentheses is the 
 read: `number` uses tonumber, so '' is nil; `flag` compares it to 1; every other argument is text. Only the last
 argument may repeat; Lua then gets the index of its first value: `ids...` becomes `ids_start`. The loader generates the
 Lua that assigns each name its value. A `Binding` lists the names that a request passes; all others come from the queue.
+
+`RARE` keys are those of the queue that few calls touch. Each key that is sent costs the client and Redis 0.5 µs of a
+call that takes 100, so these are not sent: where the text names one, the loader puts an expression that builds the key
+from `prefix`.
 
 A line `--@include name` in a script is replaced by the fragment `transitions/shared/name.lua`. Fragments include
 nothing themselves. Lua makes a fragment's functions again in each call, so a script includes what only some calls
@@ -42,7 +47,9 @@ from schedq.model.times import duration_ms
 
 Argument = str | int
 _HEADER: Final = re.compile(
-    r"\A--\[\[\n.+?\n\nKEYS {2}(?P<keys>.+?)\nARGV {2}(?P<args>.+?)\nReturns {2}.+?\n\]\]\n", re.DOTALL
+    r"\A--\[\[\n.+?\n\nKEYS {2}(?P<keys>.+?)\n(?:RARE {2}(?P<rare>.+?)\n)?ARGV {2}(?P<args>.+?)\n"
+    r"Returns {2}.+?\n\]\]\n",
+    re.DOTALL,
 )
 _NAME: Final = re.compile(r"([a-z]\w*)(\.\.\.)?(?: \(([a-z ]+)\))?")
 _READ_AS: Final = {None: "ARGV[{}]", "number": "tonumber(ARGV[{}])", "flag": "ARGV[{}] == '1'"}
@@ -79,10 +86,11 @@ class Name(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The keys and arguments of a script, in order."""
+    """The keys and arguments of a script, in order; `rare` are the keys that it builds itself."""
 
     keys: tuple[Name, ...]
     args: tuple[Name, ...]
+    rare: tuple[Name, ...]
 
     @property
     def names(self) -> frozenset[str]:
@@ -99,6 +107,21 @@ class Header(NamedTuple):
             if names
         )
 
+    def with_rare_keys(self, source: str) -> str:
+        """`source`, with an expression for each name of a rare key: `prefix .. 'gates'`."""
+        if not self.rare:
+            return source
+        keys = QueueKeys("any")
+        built = {each.name: f"(prefix .. '{getattr(keys, each.name)[len(keys.prefix) :]}')" for each in self.rare}
+
+        def replaced(found: re.Match[str]) -> str:
+            before = source[: found.start()][-1:]
+            return found[0] if before.isalnum() or (before and before in "_.:'\"") else built[found[0]]
+
+        # Not in texts, such as 'failed', nor fields of tables: {failed = true}. Python searches quickly only if the
+        # pattern begins with the names.
+        return re.sub(rf"(?:{'|'.join(built)})(?![\w'\"]|\s*=[^=])", replaced, source)
+
 
 @cache
 def load(name: str) -> Script:
@@ -108,12 +131,14 @@ def load(name: str) -> Script:
         ValueError: it has no header, or the header is invalid or names something that the script does not use.
     """
     given = header(name)
-    values = given.to_lua()
-    loaded = script(name, values + text(name))
-    body = loaded.source[len(values) :]
-    if unused := sorted(each.local for each in (*given.keys, *given.args) if each.local not in body):
+    body = "\n".join(_code(text(name)))
+    whole = given.with_rare_keys(body)
+    if unused := sorted(
+        [each.local for each in given.rare if each.local not in body]
+        + [each.local for each in (*given.keys, *given.args) if each.local not in whole]
+    ):
         raise ValueError(f"{name}.lua does not use all of its header: {', '.join(unused)}")
-    return loaded
+    return _identified(name, given.to_lua() + whole)
 
 
 @cache
@@ -126,9 +151,9 @@ def header(name: str) -> Header:
     form = _HEADER.match(text(name))
     if form is None:
         raise ValueError(f"{name}.lua has no header of the form: what it does, KEYS, ARGV, Returns")
-    found = Header(_names(name, form["keys"]), _names(name, form["args"]))
-    _check_unique(f"{name}.lua", [each.name for each in (*found.keys, *found.args)])
-    if any(each.repeats for each in (*found.keys, *found.args[:-1])):
+    found = Header(_names(name, form["keys"]), _names(name, form["args"]), _names(name, form["rare"] or "none"))
+    _check_unique(f"{name}.lua", [each.name for each in (*found.keys, *found.args, *found.rare)])
+    if any(each.repeats for each in (*found.keys, *found.args[:-1], *found.rare)):
         raise ValueError(f"{name}.lua: only the last argument may repeat")
     for each in found.args:
         if each.type not in _READ_AS:
@@ -155,7 +180,10 @@ def _check_unique(where: str, names: Sequence[str]) -> None:
 
 def script(name: str, source: str) -> Script:
     """Make a script from its text; fills in includes, removes comments and indentation."""
-    shipped = "\n".join(_code(source))
+    return _identified(name, "\n".join(_code(source)))
+
+
+def _identified(name: str, shipped: str) -> Script:
     return Script(name, shipped, hashlib.sha1(shipped.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -192,6 +220,7 @@ def _packed() -> dict[str, str]:
 
 
 COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {
+    "prefix": lambda queue: queue.keys.prefix,
     "jobs": lambda queue: queue.keys.jobs,
     "wakes": lambda queue: queue.keys.wakes,
     "gate_keys": lambda queue: queue.keys.gate_keys,
@@ -213,9 +242,10 @@ COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {
 }
 """Arguments that follow from the queue, so callers do not pass them.
 
-Keys of jobs begin with `jobs`, those of schedules with `definitions`, wake markers of tasks with `wakes`, keys of gates
-with `gate_keys`, those of groups with `group_keys`. `events` and `due_channel` are channels. `clock` is the time, or ''
-for Redis's own. A worker that is silent for `silence_ms` counts as dead. The rest are settings.
+All keys begin with `prefix`, keys of jobs with `jobs`, those of schedules with `definitions`, wake markers of tasks
+with `wakes`, keys of gates with `gate_keys`, those of groups with `group_keys`. `events` and `due_channel` are
+channels. `clock` is the time, or '' for Redis's own. A worker that is silent for `silence_ms` counts as dead. The rest
+are settings.
 """
 _QUEUE_KEYS: Final = frozenset(name for name, found in vars(QueueKeys).items() if isinstance(found, Key))
 

@@ -15,10 +15,11 @@ A job that belongs to a gate leaves its place there, and its key and gate are lo
 the keys of the gate are in order, a job that is to be retried stays first in its lane instead of going to `delayed`. A
 limited job goes back to the front of its lane, as a released one does, and its key or gate is held for the delay.
 
-KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
-      cancelled (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream), held (zset),
-      lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash), groups (zset)
-ARGV  jobs, clock, events, log_size, due_channel, gate_keys, group_keys, completed_ttl_ms, failed_ttl_ms, completed_history (number),
+KEYS  processing (list), leases (zset), completed (list), stats (hash), log (stream), groups (zset)
+RARE  pending (list), delayed (zset), failed (list), cancelled (list), wake (zset), paused (string), promoter (string),
+      held (zset), lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash),
+      gate_keys (prefix), group_keys (prefix)
+ARGV  prefix, jobs, clock, events, log_size, due_channel, completed_ttl_ms, failed_ttl_ms, completed_history (number),
       failed_history (number), min_keep_ms (number)
       claims (flag): the caller claims right after this, so it need not wake a worker for places that become free
       endings...: per job: complete | retry | fail | snooze | release | limit | suspend, id, token, delay in ms, text
@@ -36,23 +37,22 @@ local LAST_INSTANT = 253402300799999
 --@include totals
 --@include events
 --@include log
---@include processing
+--@include take_claimed
 --@include tombstone
 --@include trim
 --@include completed
 --@include retention
-local function needs_all_keys()
-  for i = endings_start, #ARGV, 9 do
-    if ARGV[i] ~= 'complete' or ARGV[i + 8] ~= '' then return true end
-  end
-  return redis.pcall('ZCARD', groups) ~= 0
+-- Whether nothing but successes of jobs without a gate is to be recorded, and there are no groups.
+local is_plain = true
+for i = endings_start, #ARGV, 9 do
+  if ARGV[i] ~= 'complete' or ARGV[i + 8] ~= '' then is_plain = false break end
 end
+is_plain = is_plain and redis.pcall('ZCARD', groups) == 0
 local bad = wrong_type('list', processing, completed) or wrong_type('zset', leases)
-  or (needs_all_keys() and (wrong_type('list', pending, failed, cancelled) or wrong_type('zset', delayed)))
+  or (not is_plain and (wrong_type('list', pending, failed, cancelled) or wrong_type('zset', delayed)))
 if bad then return bad end
 size = lengths[processing]
 
-local HISTORIES = {completed = completed, failed = failed, cancelled = cancelled}
 local earliest = LAST_INSTANT + 1
 local ended = {}  -- list or zset -> ids
 local counts = {}
@@ -77,7 +77,7 @@ end
 local function write(key, move, token, outcome, note, ...)
   if job[7] or move ~= 'complete' then
     --@include attempt
-    local history = with_attempt(job[7], whole(job[4]), job[8], whole(job[5]), outcome, note)
+    local history = with_attempt(job[7], whole(job[4]), job[11], whole(job[5]), outcome, note)
     redis.call('HSET', key, 'history', history, 'settled_token', token, 'settled_move', move, ...)
   else
     redis.call('HSET', key, 'settled_token', token, 'settled_move', move, ...)
@@ -95,108 +95,101 @@ local function finish(id, key, place, attempts, kept_ms, note)
   write_log(place, id, attempts)
 end
 
--- How many of the last attempts ended because a service refused too many calls.
-local function limited_in_a_row(history)
-  local count = 0
-  for line in string.gmatch(history or '', '[^\n]+') do
-    count = string.find(line, '"outcome":"limited"', 1, true) and count + 1 or 0
+-- Lua makes the functions of a script again in each call, so those that plain successes do not need are in this block.
+local settle_otherwise
+if not is_plain then
+  -- How many of the last attempts ended because a service refused too many calls.
+  local function limited_in_a_row(history)
+    local count = 0
+    for line in string.gmatch(history or '', '[^\n]+') do
+      count = string.find(line, '"outcome":"limited"', 1, true) and count + 1 or 0
+    end
+    return count
   end
-  return count
-end
 
--- Its group comes first, before a status says that a job has ended.
-local function tell_its_group(...)
-  if not tell then
-    --@include group_end
-    --@include wake_run
-    --@include group_next
-    tell, go_on_with_others = tell_group, go_on_with_groups
-  end
-  tell(job[11], ...)
-end
+  -- End an attempt in another way than by its success.
+  settle_otherwise = function(move, id, key, token, delay, text, note, ttl)
+    local run = job[9] or (move == 'suspend' and note)
+    local deadline = run and tonumber(string.match(run, 'deadline=(%d+)'))
+    local attempts, due = whole(job[4]), math.min(now + delay, deadline or LAST_INSTANT, LAST_INSTANT)
 
--- End an attempt in another way than by its success.
-local function settle_otherwise(move, id, key, token, delay, text, note, ttl)
-  local run = job[10] or (move == 'suspend' and note)
-  local deadline = run and tonumber(string.match(run, 'deadline=(%d+)'))
-  local attempts, due = whole(job[4]), math.min(now + delay, deadline or LAST_INSTANT, LAST_INSTANT)
+    local function go_back()
+      if gate then
+        entered[#entered + 1] = {id, gate.name, gate_key, true}
+      else
+        returned[#returned + 1] = {id, whole(job[5]), token}
+      end
+    end
 
-  local function go_back()
-    if gate then
+    local function delay_it()
+      head = head or tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
+      redis.call('ZADD', delayed, due, id)
+      earliest = math.min(earliest, due)
+    end
+
+    -- Let the job wait until it is due. Returns whether it waits at the front of its lane, because its key is in order.
+    local function keeps_its_turn()
+      local is_in_order = gate and gate.serial
+      if is_in_order then
+        entered[#entered + 1] = {id, gate.name, gate_key, true}
+        redis.call('HSET', key, 'retry_at_ms', digits(due))
+      else
+        delay_it()
+      end
+      return is_in_order
+    end
+
+    if job[10] and (job[3] or move == 'fail') then tell(job[10], id, false, job[3] and 'cancelled' or note) end
+    if job[3] then
+      write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
+      finish(id, key, 'cancelled', attempts, kept_for(job[8], ttl, failed_ttl_ms))
+    elseif move == 'fail' then
+      write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp)
+      finish(id, key, 'failed', attempts, kept_for(job[8], ttl, failed_ttl_ms), ',"error":' .. cjson.encode(note))
+    elseif move == 'retry' then
+      write(key, move, token, 'retry', note, 'status', keeps_its_turn() and 'pending' or 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
+        'run_at_ms', due)
+      arrive('delayed', id, 'retried')
+      publish_event(id, 'retry', attempts, nil, ',"run_at_ms":' .. digits(due) .. ',"error":' .. cjson.encode(note))
+    elseif move == 'snooze' then
+      if text ~= '' then  -- no attempt was made, so none is added to the history
+        local since = redis.call('HGET', key, 'unknown_since_ms') or stamp
+        redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', keeps_its_turn() and 'pending' or 'delayed', 'run_at_ms', due,
+          'attempts', math.max(0, attempts - 1), 'unknown_since_ms', since)
+        redis.call('HDEL', key, 'claim_token', 'stop')
+      else
+        write(key, move, token, 'snoozed', '', 'status', keeps_its_turn() and 'pending' or 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
+      end
+      arrive('delayed', id, 'snoozed')
+      local why = note ~= '' and ',"error":' .. cjson.encode(note) or ''
+      publish_event(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due) .. why)
+    elseif move == 'suspend' then
+      --@include inbox
+      --@include suspend
+      local waits = cjson.decode(text)  -- names and instants, not a payload
+      due = math.max(now, math.min(due_for(key, waits), deadline or LAST_INSTANT))
+      if due > now then delay_it() else go_back() end
+      -- What an attempt did is in the memos, so the history has no line of it.
+      redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'status', due > now and 'delayed' or 'pending', 'run_at_ms', digits(due),
+        'attempts', math.max(0, attempts - 1), 'waits', text, 'run', run)
+      redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')
+      counts.suspended = (counts.suspended or 0) + 1
+      publish_event(id, 'suspended', math.max(0, attempts - 1), nil, ',"run_at_ms":' .. digits(due))
+    elseif move == 'limit' and gate then
+      if text == 'doubles' then due = now + math.min(LONGEST_LIMIT, delay * 2 ^ limited_in_a_row(job[7])) end
+      write(key, move, token, 'limited', '', 'status', 'pending', 'attempts', math.max(0, attempts - 1))
       entered[#entered + 1] = {id, gate.name, gate_key, true}
+      holds[note == 'gate' and gate.name or gate.name .. ' ' .. gate_key] = due
+      counts.limited = (counts.limited or 0) + 1
+      publish_event(id, 'limited', attempts - 1, nil, ',"run_at_ms":' .. digits(due))
     else
-      returned[#returned + 1] = {id, whole(job[5]), token}
+      local released = whole(redis.call('HGET', key, 'released'))
+      local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
+      write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
+      go_back()
+      counts.released = (counts.released or 0) + 1
+      publish_event(id, 'released', given_back)
     end
-  end
-
-  local function delay_it()
-    head = head or tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or LAST_INSTANT + 1)
-    redis.call('ZADD', delayed, due, id)
-    earliest = math.min(earliest, due)
-  end
-
-  -- Let the job wait until it is due. Returns whether it waits at the front of its lane, because its key is in order.
-  local function keeps_its_turn()
-    local is_in_order = gate and gate.serial
-    if is_in_order then
-      entered[#entered + 1] = {id, gate.name, gate_key, true}
-      redis.call('HSET', key, 'retry_at_ms', digits(due))
-    else
-      delay_it()
-    end
-    return is_in_order
-  end
-
-  if job[11] and (job[3] or move == 'fail') then tell_its_group(id, false, job[3] and 'cancelled' or note) end
-  if job[3] then
-    write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
-    finish(id, key, 'cancelled', attempts, kept_for(job[9], ttl, failed_ttl_ms))
-  elseif move == 'fail' then
-    write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp)
-    finish(id, key, 'failed', attempts, kept_for(job[9], ttl, failed_ttl_ms), ',"error":' .. cjson.encode(note))
-  elseif move == 'retry' then
-    write(key, move, token, 'retry', note, 'status', keeps_its_turn() and 'pending' or 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
-      'run_at_ms', due)
-    arrive('delayed', id, 'retried')
-    publish_event(id, 'retry', attempts, nil, ',"run_at_ms":' .. digits(due) .. ',"error":' .. cjson.encode(note))
-  elseif move == 'snooze' then
-    if text ~= '' then  -- no attempt was made, so none is added to the history
-      local since = redis.call('HGET', key, 'unknown_since_ms') or stamp
-      redis.call('HSET', key, 'settled_token', token, 'settled_move', 'snooze', 'status', keeps_its_turn() and 'pending' or 'delayed', 'run_at_ms', due,
-        'attempts', math.max(0, attempts - 1), 'unknown_since_ms', since)
-      redis.call('HDEL', key, 'claim_token', 'stop')
-    else
-      write(key, move, token, 'snoozed', '', 'status', keeps_its_turn() and 'pending' or 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
-    end
-    arrive('delayed', id, 'snoozed')
-    local why = note ~= '' and ',"error":' .. cjson.encode(note) or ''
-    publish_event(id, 'snoozed', attempts - 1, nil, ',"run_at_ms":' .. digits(due) .. why)
-  elseif move == 'suspend' then
-    --@include inbox
-    --@include suspend
-    local waits = cjson.decode(text)  -- names and instants, not a payload
-    due = math.max(now, math.min(due_for(key, waits), deadline or LAST_INSTANT))
-    if due > now then delay_it() else go_back() end
-    -- What an attempt did is in the memos, so the history has no line of it.
-    redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'status', due > now and 'delayed' or 'pending', 'run_at_ms', digits(due),
-      'attempts', math.max(0, attempts - 1), 'waits', text, 'run', run)
-    redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')
-    counts.suspended = (counts.suspended or 0) + 1
-    publish_event(id, 'suspended', math.max(0, attempts - 1), nil, ',"run_at_ms":' .. digits(due))
-  elseif move == 'limit' and gate then
-    if text == 'doubles' then due = now + math.min(LONGEST_LIMIT, delay * 2 ^ limited_in_a_row(job[7])) end
-    write(key, move, token, 'limited', '', 'status', 'pending', 'attempts', math.max(0, attempts - 1))
-    entered[#entered + 1] = {id, gate.name, gate_key, true}
-    holds[note == 'gate' and gate.name or gate.name .. ' ' .. gate_key] = due
-    counts.limited = (counts.limited or 0) + 1
-    publish_event(id, 'limited', attempts - 1, nil, ',"run_at_ms":' .. digits(due))
-  else
-    local released = whole(redis.call('HGET', key, 'released'))
-    local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
-    write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
-    go_back()
-    counts.released = (counts.released or 0) + 1
-    publish_event(id, 'released', given_back)
   end
 end
 
@@ -205,17 +198,17 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
   take_claimed(id, whole(job[5]))
   if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
   if move ~= 'complete' then return settle_otherwise(move, id, key, token, delay, text, note, ttl) end
-  if job[11] then tell_its_group(id, true, text, note) end
+  if job[10] then tell(job[10], id, true, text, note) end  -- before a status says that the job has ended
   write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
   if note ~= '' then redis.call('HSET', key, 'result_error', note) end
-  if job[10] and string.find(job[10], ' large=[1-9]') then
+  if job[9] and string.find(job[9], ' large=[1-9]') then
     --@include shorten
     shorten_memos(id)
     -- Reading long records takes time: the next call settles the others.
-    shortened = shortened + whole(string.match(job[10], ' bytes=(%d+)'))
+    shortened = shortened + whole(string.match(job[9], ' bytes=(%d+)'))
     if shortened > MOST_SHORTENED then allowance = 0 end
   end
-  finish(id, key, 'completed', whole(job[4]), kept_for(job[9], ttl, completed_ttl_ms))
+  finish(id, key, 'completed', whole(job[4]), kept_for(job[8], ttl, completed_ttl_ms))
 end
 
 local words, gone = {}, {}
@@ -256,12 +249,18 @@ for i = endings_start, #ARGV, 9 do
     word = 'AGAIN'
   elseif token ~= '' then
     job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
-      'history', 'worker', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms', 'run', 'group')
+      'history', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms', 'run', 'group', 'worker')
     if not job.err and job[1] == 'processing' and job[2] == token then
       gate, gate_key = nil, nil
       if ARGV[i + 8] ~= '' then
         gate, gate_key = gate_of_key(ARGV[i + 8])
         if gate then left[#left + 1] = {id, gate.name, gate_key} end
+      end
+      if job[10] and not tell then
+        --@include group_end
+        --@include wake_run
+        --@include group_next
+        tell, go_on_with_others = tell_group, go_on_with_groups
       end
       settle(move, id, token, ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
       gone[#gone + 1] = id
@@ -275,7 +274,7 @@ for i = endings_start, #ARGV, 9 do
 end
 if #gone == 0 then return words end
 
-if ended.completed then redis.call('LPUSH', completed, unpack(ended.completed)) end
+local length = ended.completed and redis.call('LPUSH', completed, unpack(ended.completed))
 if ended.failed then redis.call('LPUSH', failed, unpack(ended.failed)) end
 if ended.cancelled then redis.call('LPUSH', cancelled, unpack(ended.cancelled)) end
 if head or #returned > 0 or look_at_gates or tell then
@@ -295,10 +294,14 @@ end
 redis.call('ZREM', leases, unpack(gone))
 for _, entry in ipairs(dropped) do
   delete_record(jobs .. entry[2], redis.call('HGET', jobs .. entry[2], 'entry_left'))
-  redis.call('LREM', HISTORIES[entry[1]], 1, entry[2])
+  if entry[1] == 'completed' then
+    length = length - redis.call('LREM', completed, 1, entry[2])
+  else
+    redis.call('LREM', entry[1] == 'failed' and failed or cancelled, 1, entry[2])
+  end
 end
 local budget = 2 * #gone + 10
-if ended.completed then trim_completed(completed_history, min_keep_ms, budget) end
+if length then trim_completed(completed_history, min_keep_ms, budget, length) end
 if ended.failed then trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, budget) end
 if ended.cancelled then trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, budget) end
 for outcome, count in pairs(counts) do add_to_total(outcome .. '_total', count) end

@@ -20,6 +20,7 @@ SCRIPTS = [path.stem for path in FILES if path.parent.name != "shared"]
 FRAGMENTS = [f"shared/{path.stem}" for path in FILES if path.parent.name == "shared"]
 NAMES = [*SCRIPTS, *FRAGMENTS]
 TYPES = {"source": "list or zset", "this_worker": "hash", "schedule": "hash", "slots": "list"} | LAYOUT
+TYPES |= dict.fromkeys(("gate_keys", "group_keys", "wakes"), "prefix")
 QUEUE = Settings("mail")
 USED = re.compile(r"'(?:[^'\\]|\\.)*'|(?<![\w.:])([A-Za-z_]\w*)\b(?!\s*=[^=])")
 DECLARED = re.compile(r"\bfunction(?: (\w+))?\(([\w, ]*)|\b(?:local|for) (?!function\b)([\w, ]+)")
@@ -54,7 +55,7 @@ def body(name: str) -> str:
 def misnamed(name: str) -> tuple[set[str], set[str]]:
     """The undeclared names that a script uses, and the names of its header that it does not use."""
     header = scripts.header(name)
-    given = {each.local for each in (*header.keys, *header.args)}
+    given = {each.local for each in (*header.keys, *header.args, *header.rare)} - {"prefix"}
     source = scripts.script(name, scripts.text(name)).source
     used = {found for found in USED.findall(source) if found} - LUA
     declared = {name for found in DECLARED.findall(source) for part in found for name in re.findall(r"\w+", part)}
@@ -88,7 +89,25 @@ def test_a_header_describes_its_script_in_a_sentence(name: str):
 
 @for_each(SCRIPTS)
 def test_keys_have_the_type_of_the_layout(name: str):
-    assert {key.name: key.type for key in scripts.header(name).keys}.items() <= TYPES.items()
+    header = scripts.header(name)
+    assert {key.name: key.type for key in (*header.keys, *header.rare)}.items() <= TYPES.items()
+
+
+@for_each([name for name in SCRIPTS if scripts.header(name).rare])
+def test_rare_keys_are_built_wherever_they_are_used(name: str):
+    """Not in texts, nor where a local variable has the name. The loader's own way is quick, but not exact."""
+    header = scripts.header(name)
+    names = "|".join(each.name for each in header.rare)
+    source = scripts.script(name, scripts.text(name)).source
+
+    def built(found: re.Match[str]) -> str:
+        return f"(prefix .. '{getattr(QUEUE.keys, found[1])[len(QUEUE.keys.prefix) :]}')" if found[1] else found[0]
+
+    exact = re.sub(rf"'(?:[^'\\]|\\.)*'|(?<![\w.:])({names})\b(?!\s*=[^=])", built, source)
+    assert header.with_rare_keys(source) == exact
+    assert scripts.load(name).source == header.to_lua() + exact
+    declared = {name for found in DECLARED.findall(source) for part in found for name in re.findall(r"\w+", part)}
+    assert not declared & {each.name for each in header.rare}
 
 
 @for_each(SCRIPTS)
@@ -122,9 +141,24 @@ def test_a_script_is_given_its_names_by_the_loader(stored):
     ]
 
 
+def test_a_key_that_few_calls_touch_is_built_where_it_is_used(stored):
+    stored(
+        "KEYS  pending (list), stats (hash)\nARGV  jobs,",
+        "KEYS  pending (list)\nRARE  stats (hash)\nARGV  prefix, jobs,",
+    )
+
+    script, keys, args = Binding("mine", "ids", "limit", "is_new")(Settings("mail"), is_new=1, ids=["a", "b"], limit=7)
+
+    assert script.source.endswith("return {pending, (prefix .. 'stats'), jobs, now, limit, is_new, ids_start}")
+    assert keys == ("queue:mail:pending",)
+    assert args == ("queue:mail:", "queue:mail:job:", "", 7, 1, "a", "b")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
+        ("stats (hash)", "stats (hash)\nRARE  gates (hash)", "mine.lua does not use all of its header: gates"),
+        ("stats (hash)", "stats (hash)\nRARE  pending (list)", "mine.lua names pending twice"),
         ("pending (list)", "paused (string), pending (list)", "mine.lua does not use all of its header: paused"),
         ("stats (hash)", "pending (list)", "mine.lua names pending twice"),
         ("is_new (flag)", "jobs", "mine.lua names jobs twice"),

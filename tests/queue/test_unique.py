@@ -462,8 +462,7 @@ def test_a_damaged_note_locks_nothing(queue: Handle, note: str) -> None:
 
 
 def test_a_plain_job_knows_nothing_of_unique_keys(queue: Handle) -> None:
-    names = {each.name for each in scripts.header("enqueue").keys}
-    assert "unique_keys" not in names
+    assert "unique_keys" not in scripts.text("enqueue")
     with queue.server.requests() as requests:
         queue.enqueue(1)
     assert [request.words[1] for request in requests if request.name == "EVALSHA"] == [scripts.load("enqueue").sha]

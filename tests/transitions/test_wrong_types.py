@@ -78,8 +78,8 @@ VERBS: dict[str, tuple[str, Verb]] = {
 CASES = [
     (verb, key)
     for verb, (script, _) in VERBS.items()
-    for key in (each.name for each in scripts.header(script).keys)
-    if key != "paused"
+    for key in (each.name for header in [scripts.header(script)] for each in (*header.keys, *header.rare))
+    if key not in ("paused", "gate_keys", "group_keys", "wakes")
 ]
 
 

@@ -111,7 +111,7 @@ class Stage:
         """The outcome of the transition if a key has another type, by key: the error, `done`, or `partly done`."""
         found = {}
         with self._set(scene) as (queue, staged, reset):
-            for key in dict.fromkeys(staged.operation.keys):
+            for key in dict.fromkeys([*staged.operation.keys, *_rare_keys(queue, staged.operation)]):
                 reset()
                 self._raw.delete(key)
                 is_list = key.rpartition(":")[2] in (
@@ -246,3 +246,12 @@ class Stage:
     def _content(self, queue: Queue) -> dict[str, Any]:
         state = State.of(self._client, queue.settings.keys)
         return {name: (key.kind, key.ttl_ms >= 0, key.holds) for name, key in state.keys.items()}
+
+
+def _rare_keys(queue: Queue, operation: Operation[Any]) -> list[str]:
+    """The keys that the operation's script builds itself."""
+    if operation.script is None:
+        return []
+    return [
+        getattr(queue.settings.keys, each.name) for each in header(operation.script.name).rare if each.type != "prefix"
+    ]

@@ -29,13 +29,21 @@ class Bug:
     scenario: str
 
 
+def changed(name: str, old: str, new: str) -> scripts.Script:
+    """A script in which `old`, code without indentation and comments, is replaced.
+
+    Raises:
+        LookupError: the script does not contain it.
+    """
+    source, build = scripts.load(name).source, scripts.header(name).with_rare_keys
+    if build(old) not in source:
+        raise LookupError(f"{name}.lua no longer contains {old!r}; update the bug")
+    return scripts.script(name, source.replace(build(old), build(new)))
+
+
 @contextmanager
 def broken(bug: Bug) -> Iterator[None]:
     """The engine has this bug while the context is open."""
-    whole = scripts.load(bug.script).source
-    if bug.old not in whole:
-        raise LookupError(f"{bug.script}.lua no longer contains {bug.old!r}; update the bug {bug.name!r}")
-    script = scripts.script(bug.script, whole.replace(bug.old, bug.new))
-    load = scripts.load
+    script, load = changed(bug.script, bug.old, bug.new), scripts.load
     with patch.object(scripts, "load", lambda name: script if name == bug.script else load(name)):
         yield
