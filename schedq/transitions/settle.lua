@@ -77,7 +77,8 @@ end
 local function write(key, move, token, outcome, note, ...)
   if job[7] or move ~= 'complete' then
     --@include attempt
-    local history = with_attempt(job[7], whole(job[4]), job[11], whole(job[5]), outcome, note)
+    local worker = job[11] or redis.call('HGET', key, 'worker')
+    local history = with_attempt(job[7], whole(job[4]), worker, whole(job[5]), outcome, note)
     redis.call('HSET', key, 'history', history, 'settled_token', token, 'settled_move', move, ...)
   else
     redis.call('HSET', key, 'settled_token', token, 'settled_move', move, ...)
@@ -195,7 +196,7 @@ end
 
 local function settle(move, id, token, delay, text, note, traceback, ttl)
   local key = jobs .. id
-  take_claimed(id, whole(job[5]))
+  take_claimed(id, job[5])
   if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
   if move ~= 'complete' then return settle_otherwise(move, id, key, token, delay, text, note, ttl) end
   if job[10] then tell(job[10], id, true, text, note) end  -- before a status says that the job has ended
@@ -208,10 +209,10 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
     shortened = shortened + whole(string.match(job[9], ' bytes=(%d+)'))
     if shortened > MOST_SHORTENED then allowance = 0 end
   end
-  finish(id, key, 'completed', whole(job[4]), kept_for(job[8], ttl, completed_ttl_ms))
+  finish(id, key, 'completed', job[4] == '1' and '1' or digits(whole(job[4])), kept_for(job[8], ttl, completed_ttl_ms))
 end
 
-local words, gone = {}, {}
+local words, gone, more_fields = {}, {}, is_plain and {} or {'worker'}  -- which a success does not need
 local look_at_gates
 for i = endings_start + 8, #ARGV, 9 do
   if ARGV[i] ~= '' then look_at_gates = true break end
@@ -249,7 +250,7 @@ for i = endings_start, #ARGV, 9 do
     word = 'AGAIN'
   elseif token ~= '' then
     job = redis.pcall('HMGET', jobs .. id, 'status', 'claim_token', 'stop', 'attempts', 'started_at_ms', 'waiter',
-      'history', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms', 'run', 'group', 'worker')
+      'history', move == 'complete' and 'completed_ttl_ms' or 'failed_ttl_ms', 'run', 'group', unpack(more_fields))
     if not job.err and job[1] == 'processing' and job[2] == token then
       gate, gate_key = nil, nil
       if ARGV[i + 8] ~= '' then

@@ -6,5 +6,5 @@ local function take_claimed(id, started)
   if size > 128 and not middle then
     middle = whole(redis.pcall('HGET', jobs .. redis.call('LINDEX', processing, math.floor(size / 2)), 'started_at_ms'))
   end
-  return redis.call('LREM', processing, (size > 128 and started >= middle) and 1 or -1, id)
+  return redis.call('LREM', processing, (size > 128 and whole(started) >= middle) and '1' or '-1', id)
 end

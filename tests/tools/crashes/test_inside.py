@@ -32,7 +32,7 @@ BUGS = [
     ("enqueue, now", "enqueue", "local length = redis", f"{HSET_ONE}local length = redis"),
     ("enqueue, many", "enqueue", "if #now_ids > 0 then redis", f"{HSET}if #now_ids > 0 then redis"),
     ("complete", "settle", "local length = ended", "redis.call('ZREM', leases, unpack(gone))\nlocal length = ended"),
-    ("fail, attempts left", "settle", "\ntake_claimed(id, whole(job[5]))", f"\n{ZREM}take_claimed(id, whole(job[5]))"),
+    ("fail, attempts left", "settle", "\ntake_claimed(id, job[5])", f"\n{ZREM}take_claimed(id, job[5])"),
     ("reclaim, ended leases", "reclaim", "local text = 'lease expired '", f"{ZREM}local text = 'lease expired '"),
     ("release", "reclaim", "returned[#returned + 1] = {id, whole(job[9]), job[16]}", ""),
     ("fail, none left", "reclaim", "redis.call('LPUSH', history, id)", ""),
