@@ -81,7 +81,7 @@ BUGS: Final = (
         "complete ∥ fail ∥ renew",
     ),
     Bug("settle leaves the lease", "settle", "redis.call('ZREM', leases, unpack(gone))", "", "fail ∥ promote"),
-    Bug("settle leaves the entry", "settle", "\ntake_claimed(id, whole(job[5]))", "", "fail ∥ promote"),
+    Bug("settle leaves the entry", "settle", "\ntake_claimed(id, job[5])", "", "fail ∥ promote"),
     Bug(
         "a release costs the attempt",
         "settle",
