@@ -42,12 +42,13 @@ local LAST_INSTANT = 253402300799999
 --@include trim
 --@include completed
 --@include retention
--- Whether nothing but successes of jobs without a gate is to be recorded, and there are no groups.
-local is_plain = true
+local only_successes, look_at_gates = true, false
 for i = endings_start, #ARGV, 9 do
-  if ARGV[i] ~= 'complete' or ARGV[i + 8] ~= '' then is_plain = false break end
+  if ARGV[i] ~= 'complete' then only_successes = false end
+  if ARGV[i + 8] ~= '' then look_at_gates = true end
 end
-is_plain = is_plain and redis.pcall('ZCARD', groups) == 0
+-- Whether nothing but successes of jobs without a gate is to be recorded, and there are no groups.
+local is_plain = only_successes and not look_at_gates and redis.pcall('ZCARD', groups) == 0
 local bad = wrong_type('list', processing, completed) or wrong_type('zset', leases)
   or (not is_plain and (wrong_type('list', pending, failed, cancelled) or wrong_type('zset', delayed)))
 if bad then return bad end
@@ -96,9 +97,9 @@ local function finish(id, key, place, attempts, kept_ms, note)
   write_log(place, id, attempts)
 end
 
--- Lua makes the functions of a script again in each call, so those that plain successes do not need are in this block.
+-- Lua makes the functions of a script again in each call, so those that successes do not need are in this block.
 local settle_otherwise
-if not is_plain then
+if not only_successes then
   -- How many of the last attempts ended because a service refused too many calls.
   local function limited_in_a_row(history)
     local count = 0
@@ -212,11 +213,7 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
   finish(id, key, 'completed', job[4] == '1' and '1' or digits(whole(job[4])), kept_for(job[8], ttl, completed_ttl_ms))
 end
 
-local words, gone, more_fields = {}, {}, is_plain and {} or {'worker'}  -- which a success does not need
-local look_at_gates
-for i = endings_start + 8, #ARGV, 9 do
-  if ARGV[i] ~= '' then look_at_gates = true break end
-end
+local words, gone, more_fields = {}, {}, only_successes and {} or {'worker'}  -- which a success does not need
 if look_at_gates then
   --@include lanes
   --@include gates
