@@ -108,11 +108,11 @@ def test_claims_that_are_refused_are_a_reason(make_queue: MakeQueue, crew: Crew,
     queue = make_queue(visibility_ms=30_000)
     queue.task(lambda: None, name="nothing")
     begin(crew, probe, queue)
-    queue.redis.set(queue.keys.broken, "no list")
+    queue.redis.set(queue.keys.leases, "no zset")
     queue.enqueue({"task": "nothing"})
 
     found = reason(probe, f"queue {queue.name}: Redis has refused claims for")
-    queue.redis.delete(queue.keys.broken)
+    queue.redis.delete(queue.keys.leases)
 
     assert "WRONGTYPE" in found
     until(lambda: probe.health().is_healthy)

@@ -15,14 +15,14 @@ def test_a_queue_that_rejects_claims_does_not_delay_the_queues_after_it(make_que
     first, second = make_queue(), make_queue()
     for queue in (first, second):
         queue.task(name="ok")(lambda: "ok")
-    first.redis.set(first.keys.broken, "not a list")
+    first.redis.set(first.keys.leases, "not a zset")
     crew.start(first, second, concurrency=1)
     first_job = first.enqueue({"task": "ok"})
 
     for _ in range(20):
         assert second.result(second.enqueue({"task": "ok"}), 30) == "ok"
     assert first.places() == {"pending": [first_job]}
-    first.redis.delete(first.keys.broken)
+    first.redis.delete(first.keys.leases)
     assert first.result(first_job, 30) == "ok"
 
 

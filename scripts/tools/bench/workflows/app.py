@@ -1,0 +1,65 @@
+"""The queue, the workflows and the tasks that are measured; a worker runs them, and the measurements enqueue them.
+
+Instants are those of the monotonic clock, which all processes of a Linux machine share.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from schedq import BatchResults, Queue, WorkflowContext
+
+queue = Queue("workflows", redis=os.environ.get("BENCH_REDIS"), max_pending=None)
+
+
+async def _nothing() -> None:
+    """A step that does nothing."""
+
+
+@queue.workflow
+async def steps(ctx: WorkflowContext, count: int) -> list[float]:
+    """Carry out steps, and return when they began and ended."""
+    began = time.monotonic()
+    for _ in range(count):
+        await ctx.step(_nothing)
+    return [began, time.monotonic()]
+
+
+@queue.workflow
+async def listen(ctx: WorkflowContext, count: int) -> list[float]:
+    """Receive messages, and return when the run continued after each."""
+    found = []
+    for _ in range(count):
+        await ctx.receive("go")
+        found.append(await ctx.step(time.monotonic))
+    return found
+
+
+@queue.workflow
+async def resume(ctx: WorkflowContext, count: int) -> float:
+    """Carry out steps, receive a message, and return when the run continued."""
+    for _ in range(count):
+        await ctx.step(_nothing)
+    await ctx.receive("go")
+    return time.monotonic()
+
+
+@queue.workflow
+async def wait(ctx: WorkflowContext) -> Any:
+    """Wait for a message that never comes."""
+    return await ctx.receive("go")
+
+
+@queue.task
+async def child(number: int) -> float:
+    """Return when it ran."""
+    return time.monotonic()
+
+
+@queue.task
+async def after(results: BatchResults[float]) -> list[float]:
+    """Return when the last child ran, and when this call began."""
+    began = time.monotonic()
+    return [max([each async for each in results]), began]

@@ -1,0 +1,186 @@
+"""The measurements. Each returns figures by title; times are medians."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from schedq.model.groups import ENDED
+from schedq.model.ids import new_request
+from schedq.model.outcome import suspended
+from schedq.model.runs import RunWait
+from schedq.transitions import claim, settle
+from scripts.tools.bench.limits.queues import Meter
+from scripts.tools.bench.workflows.place import Place
+from tests.waiting import until
+
+Figures = dict[str, float]
+_CONCURRENCY: Final = 100
+_LOOK_S: Final = 0.002
+
+
+class Size(NamedTuple):
+    """How much is measured."""
+
+    steps: int
+    runs: int
+    rounds: int
+    children: int
+    million: int
+    suspended: int
+
+
+FULL: Final = Size(steps=3000, runs=100, rounds=200, children=100_000, million=1_000_000, suspended=100_000)
+QUICK: Final = Size(steps=200, runs=10, rounds=10, children=2000, million=20_000, suspended=1000)
+
+
+def steps(place: Place, size: Size) -> Figures:
+    """Steps that do nothing, recorded one by one."""
+    with place.worker(_CONCURRENCY):
+        began, ended = place.app.steps.enqueue(size.steps).result(600)
+        each = max(1, size.steps // 50)
+        jobs = [place.app.steps.enqueue(each) for _ in range(size.runs)]
+        spans = [job.result(600) for job in jobs]
+    many = size.runs * each / (max(span[1] for span in spans) - min(span[0] for span in spans))
+    return {"steps a second, one run": size.steps / (ended - began), f"the same, {size.runs} runs": many}
+
+
+def waits(place: Place, size: Size) -> Figures:
+    """A run that is suspended, and one that a message wakes."""
+    meter, settings = Meter(place.server), place.queue.settings
+    for _ in range(size.rounds):
+        job = place.app.wait.enqueue()
+        (found,) = place.queue._ask(claim.claim(settings, new_request())).jobs
+        wait = RunWait("receive", "receive go", None, "go")
+        operation = settle.settle(settings, [suspended(found, [wait])])
+        meter.ms("suspend", lambda: place.queue._ask(operation))  # noqa: B023
+        meter.ms("send", lambda: job.send("go", 1))  # noqa: B023
+    place.queue.purge()
+    costs = {kind: 1000 * statistics.median(taken) for kind, taken in meter.taken_ms.items()}
+    with place.worker(_CONCURRENCY):
+        woken = _woken(place, size.rounds)
+        resumed = [_resumed(place, 100) for _ in range(max(3, size.rounds // 10))]
+    return {
+        "suspend a run, µs of Redis": costs["suspend"],
+        "send it a message, µs of Redis": costs["send"],
+        "from the message until the run continues, ms": statistics.median(woken),
+        "the same after 100 steps, ms": statistics.median(resumed),
+    }
+
+
+def _woken(place: Place, rounds: int) -> list[float]:
+    job, sent = place.app.listen.enqueue(rounds), []
+    for number in range(rounds):
+        place.until_suspended(1)
+        sent.append(time.monotonic())
+        job.send("go", number)
+    return [1000 * (at - before) for at, before in zip(job.result(60), sent, strict=True)]
+
+
+def _resumed(place: Place, steps: int) -> float:
+    job = place.app.resume.enqueue(steps)
+    place.until_suspended(1)
+    sent = time.monotonic()
+    job.send("go", 1)
+    went_on: float = job.result(60)
+    return 1000 * (went_on - sent)
+
+
+def children(place: Place, size: Size) -> Figures:
+    """A batch of jobs that do nothing, compared with as many plain jobs."""
+    count = size.children
+    before = place.used_bytes()
+    with place.queue.batch("many", place.app.child, results=False) as batch:
+        batch.add(range(count))
+    waiting = (place.used_bytes() - before) / count
+    in_batch = _drained(place, count, lambda: batch.progress().status == "completed")
+    bits = 8 * place.store.strlen(place.queue.settings.keys.group("many") + ":counted")
+    place.store.flushall()
+    place.app.child.enqueue_many([((number,), {}) for number in range(count)])
+    plain = _drained(place, count, lambda: place.queue.stats()["completed_total"] > count)
+    return {
+        "children a second": in_batch[0],
+        "plain jobs a second": plain[0],
+        "a child, µs of Redis": in_batch[1],
+        "a plain job, µs of Redis": plain[1],
+        "a child that waits, bytes": waiting,
+        "a child that has ended, bits": 2 * bits / count,
+    }
+
+
+def _drained(place: Place, count: int, is_done: Callable[[], bool]) -> tuple[float, float]:
+    """Jobs a second, and microseconds of Redis for each."""
+    before, began = place.used_us(), time.monotonic()
+    with place.worker(_CONCURRENCY):
+        until(is_done, within=600)
+    return count / (time.monotonic() - began), (place.used_us() - before) / count
+
+
+def callbacks(place: Place, size: Size) -> Figures:
+    """How soon the callback of a batch follows its last child."""
+    late = []
+    with place.worker(_CONCURRENCY):
+        for number in range(max(3, size.rounds // 4)):
+            with place.queue.batch(f"b{number}", place.app.child, then=place.app.after) as batch:
+                batch.add(range(20))
+            batch.wait(60)
+            last, began = batch.then_job().result(60)
+            late.append(1000 * (began - last))
+    return {"from the last child to `then`, ms": statistics.median(late)}
+
+
+def million(place: Place, size: Size) -> Figures:
+    """A very large batch: its longest script, and how soon it replies."""
+    longest, before, count = place.watch_scripts(), place.used_bytes(), size.million
+    with place.queue.batch("million", place.app.child, results=False) as batch:
+        batch.add(_numbers(count))
+    filled = place.used_bytes() - before
+    with place.worker(_CONCURRENCY):
+        asked = []
+        for _ in range(50):
+            began = time.monotonic()
+            batch.progress()
+            asked.append(1000 * (time.monotonic() - began))
+            time.sleep(0.1)
+        began = time.monotonic()
+        batch.cancel()
+        answered = time.monotonic() - began
+        until(lambda: batch.progress().status in ENDED, within=600)
+        cancelled = time.monotonic() - began
+    slowest, over = longest()
+    return {
+        f"{count:,} children: MB": filled / 1e6,
+        "the same: longest script, ms": slowest,
+        "the same: scripts over 5 ms": over,
+        "the same: progress, longest, ms": max(asked),
+        "the same: cancel returns after, ms": 1000 * answered,
+        "the same: all are cancelled after, s": cancelled,
+    }
+
+
+def _numbers(count: int) -> Iterator[int]:
+    yield from range(count)
+
+
+def idle(place: Place, size: Size) -> Figures:
+    """Runs that wait, and nothing else."""
+    with place.worker(_CONCURRENCY):
+        time.sleep(5)
+        without = place.requests_a_second(20)
+    before, count = place.used_bytes(), size.suspended
+    place.app.wait.enqueue_many([((), {})] * count)
+    with place.worker(_CONCURRENCY):
+        place.until_suspended(count)
+        time.sleep(5)
+        bytes_each = (place.used_bytes() - before) / count
+        beside = place.requests_a_second(20)
+    return {
+        f"{count:,} suspended runs: bytes each": bytes_each,
+        "the same: requests a second while idle": beside,
+        "no runs: requests a second while idle": without,
+    }
+
+
+ROWS: Final = {each.__name__: each for each in (steps, waits, children, callbacks, million, idle)}
