@@ -68,7 +68,13 @@ class Key(cached_property[str]):
     """A key of a queue: the queue's prefix, then the attribute's name or another suffix."""
 
     def __init__(self, suffix: str = "") -> None:
-        super().__init__(lambda keys: keys.prefix + (suffix or self.name))
+        super().__init__(lambda keys: keys.prefix + self.suffix)
+        self._suffix = suffix
+
+    @property
+    def suffix(self) -> str:
+        """What follows the queue's prefix."""
+        return self._suffix or self.name
 
 
 @dataclass(frozen=True)

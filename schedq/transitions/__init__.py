@@ -40,7 +40,7 @@ class Operation(NamedTuple, Generic[T]):
     Attributes:
         name: the verb, for errors.
         script: the move; None for a plain command, whose words are `args`.
-        keys: every fixed key that the script touches.
+        keys: the keys that are sent with the script: its own, except those that it builds (`RARE`; see `scripts.py`).
         args: the script's arguments, or the command's words.
         read: turns Redis's reply into the result, or raises the SchedqError that the reply stands for.
         is_repeatable: whether sending it again after a lost reply changes nothing more. A claim is not repeatable: it

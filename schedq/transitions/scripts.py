@@ -86,7 +86,7 @@ class Name(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The keys and arguments of a script, in order; `rare` are the keys that it builds itself."""
+    """The keys and arguments of a script, in order, and its `rare` keys."""
 
     keys: tuple[Name, ...]
     args: tuple[Name, ...]
@@ -111,12 +111,11 @@ class Header(NamedTuple):
         """`source`, with an expression for each name of a rare key: `prefix .. 'gates'`."""
         if not self.rare:
             return source
-        keys = QueueKeys("any")
-        built = {each.name: f"(prefix .. '{getattr(keys, each.name)[len(keys.prefix) :]}')" for each in self.rare}
+        built = {each.name: f"(prefix .. '{vars(QueueKeys)[each.name].suffix}')" for each in self.rare}
 
         def replaced(found: re.Match[str]) -> str:
             before = source[: found.start()][-1:]
-            return found[0] if before.isalnum() or (before and before in "_.:'\"") else built[found[0]]
+            return found[0] if re.match(r"[\w.:'\"]", before) else built[found[0]]
 
         # Not in texts, such as 'failed', nor fields of tables: {failed = true}. Python searches quickly only if the
         # pattern begins with the names.

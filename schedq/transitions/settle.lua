@@ -129,7 +129,7 @@ if not only_successes then
       earliest = math.min(earliest, due)
     end
 
-    -- Let the job wait until it is due. Returns whether it waits at the front of its lane, because its key is in order.
+    -- Delay the job until it is due. Returns true if its key is in order: the job then waits at the front of its lane.
     local function keeps_its_turn()
       local is_in_order = gate and gate.serial
       if is_in_order then

@@ -168,18 +168,18 @@ def idle(place: Place, size: Size) -> Figures:
     """Runs that wait, and nothing else."""
     with place.worker(_CONCURRENCY):
         time.sleep(5)
-        without = place.requests_a_second(20)
+        without_runs = place.requests_a_second(20)
     before, count = place.used_bytes(), size.suspended
     place.app.wait.enqueue_many([((), {})] * count)
     with place.worker(_CONCURRENCY):
         place.until_suspended(count)
         time.sleep(5)
         bytes_each = (place.used_bytes() - before) / count
-        beside = place.requests_a_second(20)
+        with_runs = place.requests_a_second(20)
     return {
         f"{count:,} suspended runs: bytes each": bytes_each,
-        "the same: requests a second while idle": beside,
-        "no runs: requests a second while idle": without,
+        "the same: requests a second": with_runs,
+        "no runs: requests a second": without_runs,
     }
 
 
