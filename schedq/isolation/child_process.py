@@ -108,15 +108,15 @@ class ChildProcess:
         self._unsent: list[bytes] = []
         self._dumped = b""
         ours, theirs = socket.socketpair()
-        life_read, self._life = os.pipe()
+        self._life_read, self._life = os.pipe()
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(
             target=_main,
-            args=(start, theirs, _Fd(life_read), _Fd(self._stack.fileno())),
+            args=(start, theirs, _Fd(self._life_read), _Fd(self._stack.fileno())),
             name="schedq-child",
             daemon=False,
         )
-        self._task = self._loop.create_task(self._live(ours, theirs, life_read))
+        self._task = self._loop.create_task(self._live(ours, theirs))
         _living.add(self)
 
     @property
@@ -219,10 +219,10 @@ class ChildProcess:
         with suppress(ProcessLookupError, PermissionError):  # macOS refuses it for a group of zombies
             os.killpg(pid, signal.SIGKILL)
 
-    async def _live(self, ours: socket.socket, theirs: socket.socket, life_read: int) -> None:
+    async def _live(self, ours: socket.socket, theirs: socket.socket) -> None:
         """Start the process, pass on its messages, and report its end."""
         try:
-            await self._loop.run_in_executor(None, self._start_process, life_read)
+            await self._loop.run_in_executor(None, self._start_process)
         except Exception as error:  # noqa: BLE001 - the system has no room for it, or something can't be pickled
             self._on_message(self, {"kind": "unusable", "reason": f"{type(error).__name__}: {error}"})
             ours.close()
@@ -230,7 +230,6 @@ class ChildProcess:
             return
         finally:
             theirs.close()
-            os.close(life_read)
         if self.has_been_ended:
             self._signal(signal.SIGKILL)
         reader, self._writer = await asyncio.open_connection(sock=ours)
@@ -242,7 +241,7 @@ class ChildProcess:
         reading.cancel()
         self._close()
 
-    def _start_process(self, life_read: int) -> None:
+    def _start_process(self) -> None:
         # SIGUSR1 would end a child that has not installed its handler yet. The child unblocks it when it has.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         try:
@@ -250,7 +249,7 @@ class ChildProcess:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if self.pid is not None:
-            parent_death.end_starting(life_read, self.pid)
+            parent_death.end_starting(self._life_read, self.pid)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while (message := await wire.read(reader)) is not None:
@@ -280,6 +279,7 @@ class ChildProcess:
             self._kill_timer.cancel()
         if self._writer is not None:
             self._writer.close()
+        os.close(self._life_read)  # first: its group has ended, and the kernel shall signal nothing
         os.close(self._life)
         self._on_dead(self)
         self.dump()

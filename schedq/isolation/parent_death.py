@@ -6,6 +6,11 @@ The worker keeps the write end of a pipe, and writes nothing. When the worker en
 signals every process that has asked for signals about the read end. PR_SET_PDEATHSIG would do the same, but only the
 thread that started the child counts there, and only Linux has it.
 
+The worker keeps the read end, too. A child may die by itself, and its worker be killed before it has ended what the
+child had started. The kernel closes the files of a process from the last to the first. So at the end of the worker the
+read end, which has the lower number, is still open when the write end closes, and the group gets the signal even if
+the child is gone.
+
 A child is a new interpreter, which may need seconds for its imports on a busy machine. Until they are done, its worker
 has asked the kernel in its place: the request belongs to the pipe, which both have open.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,18 @@ def written_pid(file: Path) -> int:
 
 def is_alive(pid: int) -> bool:
     """Whether a process exists and has not ended."""
+    return state_of(pid) not in ("", "Z")
+
+
+def freeze(pid: int) -> None:
+    """Stop a process, and wait until it has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: state_of(pid) == "T")
+
+
+def state_of(pid: int) -> str:
+    """The letter for the state of a process in /proc; '' if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return ""

@@ -35,7 +35,7 @@ from tests.waiting import until
 from tests.worker import isolated_app
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew
-from tests.worker.processes import Start, is_alive, outcome, written_pid
+from tests.worker.processes import Start, freeze, is_alive, outcome, written_pid
 
 pytestmark = pytest.mark.processes
 
@@ -418,3 +418,27 @@ def test_nothing_outlives_a_killed_worker_neither_loops_in_c_nor_imports(make_qu
         worker.wait()
 
     until(lambda: not any(map(is_alive, pids)))
+
+
+def test_what_a_child_has_started_ends_although_its_worker_is_killed_before_it_sees_the_death_of_the_child(
+    make_queue: MakeQueue, tmp_path: Path
+):
+    queue = make_queue()
+    tasks = isolated_app.define(queue.queue)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "tests.worker.isolated_app", queue.name, queue.server.unix_url],
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        tasks["start_a_process"].enqueue(str(tmp_path / "pid"), "wait")
+        pid = until(lambda: written_pid(tmp_path / "pid"))
+        child = os.getpgid(pid)
+        freeze(worker.pid)
+        os.kill(child, signal.SIGKILL)
+        until(lambda: not is_alive(child))
+        assert is_alive(pid)
+    finally:
+        worker.kill()
+        worker.wait()
+
+    until(lambda: not is_alive(pid))

@@ -37,7 +37,7 @@ _EVERY_S: Final = {"worker": 7.0, "child": 5.0}
 
 
 class Kill(NamedTuple):
-    """A process that was killed, and when, on the monotonic clock."""
+    """A process that was killed, and when it was certainly dead, on the monotonic clock."""
 
     at: float
     pid: int
@@ -143,13 +143,13 @@ class Crew:
     def kill_worker(self, draw: random.Random, found: Findings) -> Kill:
         """Kill a worker, wait until all its processes have ended, and start another one."""
         worker, mark = self.workers.pop(draw.randrange(len(self.workers)))
-        kill = Kill(time.monotonic(), worker.pid)
         worker.kill()
         worker.wait()
         since = time.monotonic()
         while (left := marked(mark)) and time.monotonic() - since < 60:
             time.sleep(0.005)
-        took = time.monotonic() - since
+        kill = Kill(time.monotonic(), worker.pid)  # until now its children may have begun jobs
+        took = kill.at - since
         found.outlived_max_ms = max(found.outlived_max_ms, round(took * 1000))
         if took > OUTLIVE_S:
             found.say("outlived", f"processes of worker {worker.pid} outlived it by {took:.1f} s: {left or 'gone now'}")
@@ -162,10 +162,12 @@ class Crew:
         pids = [pid for pid in marked(mark) if pid != worker.pid]
         if not pids:
             return None
-        kill = Kill(time.monotonic(), draw.choice(pids))
+        pid = draw.choice(pids)
         with suppress(ProcessLookupError):
-            os.kill(kill.pid, signal.SIGKILL)
-        return kill
+            os.kill(pid, signal.SIGKILL)
+        while pid in marked(mark):
+            time.sleep(0.001)
+        return Kill(time.monotonic(), pid)
 
     def stop(self, found: Findings) -> None:
         """Stop all workers gracefully, and count what is left of them."""
