@@ -39,7 +39,7 @@ ARGV  prefix, jobs, clock, events, log_size
 Returns  {OK | PAUSED, now, next due instant or '', flags: 1 if more jobs wait, 2 if suspects were passed over, job, ...},
          a job as in shared/claimed.lua
 ]]
-local MOST_PASSED_OVER, MOST_DROPPED, MOST_HELD, MOST_ROUSED, PAGE = 100, 200, 300, 50, 50
+local MOST_PASSED_OVER, MOST_DROPPED, MOST_HELD, MOST_ROUSED, PAGE = 100, 200, 300, 30, 50
 local REST, SPACING = 10000, 100  -- ms until the first passed-over suspect becomes due, and between two of them
 local KEPT = 60000
 --@include clock
@@ -88,7 +88,7 @@ if not is_plain then
 end
 local may_have_gates = more_fields[1] ~= nil
 -- Whether only the jobs in `pending` concern this claim. Then nothing is written before they have been looked at.
-local is_quiet = is_plain and not may_have_gates and first_due == ''
+local is_quiet = is_plain and first_due == ''
 if not is_quiet then
   bad = wrong_type('list', failed, broken)
   if bad then return bad end
@@ -330,8 +330,9 @@ end
 if serve_gates then serve_gates(look_at_plain) else look_at_plain() end
 -- Gates that start nothing now concern a claim only if it meets a job that belongs to one.
 if #to_enter > 0 and not finish_gates then
-  bad = load_gates()
+  bad = (is_quiet and wrong_type('list', failed, broken)) or load_gates()
   if bad then return bad end
+  is_quiet = false
   enter_gates(to_enter)
   for _, entry in ipairs(to_enter) do seen[entry[1]], moved[entry[1]] = nil, nil end
   to_enter = {}

@@ -35,7 +35,7 @@ _TWO_KEYS: Final = "MOST_ROUSED, PAGE = 100, 200, 300, 2,"
 SMALL_PAGES: Final = (
     Bug("the promoter looks at two lanes at a time", "promote", "MOST_ROUSED = 100", "MOST_ROUSED = 2", ""),
     Bug("the promoter enters two jobs at a time", "promote", "MOST_ENTERED = 50", "MOST_ENTERED = 2", ""),
-    Bug("a claim looks at two keys at a time", "claim", "MOST_ROUSED, PAGE = 100, 200, 300, 50,", _TWO_KEYS, ""),
+    Bug("a claim looks at two keys at a time", "claim", "MOST_ROUSED, PAGE = 100, 200, 300, 30,", _TWO_KEYS, ""),
     Bug("a claim starts three jobs of gates", "claim", "MOST_LOOKS = 64, 50,", "MOST_LOOKS = 64, 3,", ""),
     Bug("the reclaimer looks at two lanes at a time", "reclaim", "place_lanes(from, 50)", "place_lanes(from, 2)", ""),
 )

@@ -109,7 +109,7 @@ def test_many_keys_that_rest_until_the_same_instant_start_in_pages(queue: Handle
         clock.pass_time(61)
 
         first = ask(claim.claim(queue.settings, new_request(), 100))
-        assert (len(first.jobs), first.has_more) == (50, True)
+        assert (len(first.jobs), first.has_more) == (30, True)
         end(queue, first.jobs, ask)
         keys = [job.key for job in first.jobs] + drained(queue, clock, ask)
 
