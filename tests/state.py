@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import redis
@@ -177,16 +178,28 @@ class State:
 
     # -- the laws
 
-    def _entries(self) -> Iterator[tuple[str, str]]:
+    @cached_property
+    def _entries(self) -> list[tuple[str, str]]:
         is_long = len(self.ids(PENDING)) > _LONG_PENDING
-        for place in JOB_STATES:
-            for job_id in self.ids(place):
-                if not (is_long and place == PENDING and self.job(job_id).get("status") == CANCELLED):
-                    yield job_id, place
+        return [
+            (job_id, place)
+            for place in JOB_STATES
+            for job_id in self.ids(place)
+            if not (is_long and place == PENDING and self.job(job_id).get("status") == CANCELLED)
+        ]
+
+    @cached_property
+    def _records(self) -> dict[str, dict[str, str]]:
+        """The fields of jobs that have a record of a run, or parts of one. Only names in a record have a colon."""
+        return {
+            job_id: key.holds
+            for job_id, key in self.jobs().items()
+            if key.kind == "hash" and ("run" in key.holds or "waits" in key.holds or ":" in "".join(key.holds))
+        }
 
     def _places(self) -> Iterator[str]:
         """Every id is in exactly one state, once."""
-        seen = Counter(self._entries())
+        seen = Counter(self._entries)
         for (job_id, place), count in seen.items():
             if count > 1:
                 yield f"{job_id} is in {place} {count} times"
@@ -198,7 +211,7 @@ class State:
 
     def _status(self) -> Iterator[str]:
         """`status` names the state; only a finished job's record may have expired."""
-        for job_id, place in self._entries():
+        for job_id, place in self._entries:
             status = self.job(job_id).get("status")
             if place == BROKEN or (place in FINISHED and f"job:{job_id}" not in self.keys):
                 continue
@@ -222,7 +235,7 @@ class State:
         """Totals match the stored jobs, if nothing was trimmed and no other program took part."""
         count = Counter({place: len(self.ids(place)) for place in JOB_STATES})
         totals = Counter(self.totals())
-        there = len({job_id for job_id, _ in self._entries()})
+        there = len({job_id for job_id, _ in self._entries})
         if totals["enqueued_total"] != there + totals["purged_total"]:
             yield f"{totals['enqueued_total']} enqueued, {there} there, {totals['purged_total']} purged"
         if totals["purged_total"]:
@@ -291,13 +304,13 @@ class State:
 
     def _run_counts(self) -> Iterator[str]:
         """The memos of a run are counted."""
-        for job_id, key in self.jobs().items():
-            yield from runs.miscounted(job_id, key.holds) if key.kind == "hash" else ()
+        for job_id, fields in self._records.items():
+            yield from runs.miscounted(job_id, fields)
 
     def _runs(self) -> Iterator[str]:
         """The memos of a run can be read, no message is lost, and no suspended run is forgotten."""
-        for job_id, key in self.jobs().items():
-            yield from runs.broken(job_id, key.holds) if key.kind == "hash" else ()
+        for job_id, fields in self._records.items():
+            yield from runs.broken(job_id, fields)
 
     def _groups(self) -> Iterator[str]:
         """Children that ended are counted, and while a group runs, something of it waits or runs."""
