@@ -229,7 +229,10 @@ if look_at_gates then
     for name, until_ms in pairs(holds) do
       has_holds = true
       redis.call('ZADD', gate_holds, 'GT', digits(until_ms), name)
-      if not string.find(name, ' ', 1, true) then rest({until_ms, name}) end
+      if not string.find(name, ' ', 1, true) then
+        rest({until_ms, name})
+        redis.call('ZREM', open_gates, name)  -- other keys of the gate may be ready
+      end
     end
     enter(entered)
     leave(left)

@@ -316,6 +316,27 @@ def test_a_rate_limited_key_or_gate_waits_and_no_attempt_is_spent(
     assert sorted(ran) == [("a", 1), ("a", 1), ("b", 1), ("b", 1)]
 
 
+def test_no_ready_key_of_a_rate_limited_gate_starts_although_the_limited_key_waits_for_its_own_rate(
+    queue: Handle, clock: Clock
+) -> None:
+    refusals, ran = iter([True]), list[str]()
+
+    @queue.task(gate=queue.gate("api", key_rate=Rate(1, per=1)), key="customer")
+    def sync(customer: str) -> None:
+        if customer == "a" and next(refusals, False):
+            raise RateLimited(after=30, scope="gate")
+        ran.append(customer)
+
+    sync.enqueue_many([((customer,), {}) for customer in "abc"])
+    run_due(queue.queue)
+    clock.pass_time(29)
+    run_due(queue.queue)
+    assert ran == []
+    clock.pass_time(1.1)
+    run_due(queue.queue)
+    assert sorted(ran) == ["a", "b", "c"]
+
+
 def test_a_wait_that_the_service_does_not_name_doubles_each_time_in_a_row(queue: Handle, clock: Clock) -> None:
     tried, refusals = list[float](), iter([True] * 8 + [False, True])
 
