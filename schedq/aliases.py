@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class RenamedMethod:
@@ -43,6 +47,25 @@ class WorkerAliases:
 
     stir = RenamedMethod("wake")
     vitals = RenamedMethod("health")
+
+
+def renamed_option(former: str, new: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function take an option by its former name, too."""
+
+    def taking(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if former in kwargs:
+                if new in kwargs:
+                    raise TypeError(f"{former}= is the former name of {new}=: give only {new}=")
+                text = f"{former}= of {function.__qualname__} is now {new}="
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                kwargs[new] = kwargs.pop(former)
+            return function(*args, **kwargs)
+
+        return call
+
+    return taking
 
 
 NAMES: Final = {"Step": "TimelineEvent", "Vital": "QueueHealth"}

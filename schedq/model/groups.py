@@ -28,7 +28,7 @@ MOST_KEPT: Final = 10_000
 """How many groups that have ended are kept at most."""
 PER_BUCKET: Final = 100
 """How many results are in one hash."""
-LEAST_KEEP_S: Final = 60
+LEAST_TTL_S: Final = 60
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from schedq.aliases import renamed_option
 from schedq.model.records import NewJob
 from schedq.model.times import Duration
 from schedq.queue.requests import Connections
@@ -18,6 +19,7 @@ class BatchMethods:
 
     connections: Connections
 
+    @renamed_option("keep", "ttl")
     def batch(
         self,
         id: str,  # noqa: A002 - what it is called everywhere
@@ -28,7 +30,7 @@ class BatchMethods:
         then: Task[..., Any] | NewJob | None = None,
         otherwise: Task[..., Any] | NewJob | None = None,
         results: bool = True,
-        keep: Duration = 604_800,
+        ttl: Duration = 604_800,
         close_within: Duration | None = 3600,
     ) -> Batch:
         """Return a batch of calls of one task, to be filled in a `with` block; without a task, a handle on one.
@@ -45,7 +47,7 @@ class BatchMethods:
                 `task.with_args(...)`, in which `RESULT` stands for them.
             otherwise: the call that is made when it has failed, as `then`.
             results: whether what the children return is kept for `then` and `result`, at most 64 MiB.
-            keep: how long its record is kept after its end; seconds or a timedelta, at least a minute.
+            ttl: how long its record is kept after its end; seconds or a timedelta, at least a minute.
             close_within: how long after its last page a batch fails whose producer has gone; None for never.
 
         Raises:
@@ -53,7 +55,7 @@ class BatchMethods:
         """
         from schedq.queue.batches import Batch, BatchOptions
 
-        options = BatchOptions(concurrency, tolerate, then, otherwise, results, keep, close_within)
+        options = BatchOptions(concurrency, tolerate, then, otherwise, results, ttl, close_within)
         return Batch(self.connections, id, task, options)
 
     def chain(self, *calls: Task[..., Any] | NewJob, id: str | None = None) -> Batch:  # noqa: A002 - as `batch`
@@ -84,6 +86,7 @@ class AsyncBatchMethods:
 
     connections: Connections
 
+    @renamed_option("keep", "ttl")
     def batch(
         self,
         id: str,  # noqa: A002 - what it is called everywhere
@@ -94,13 +97,13 @@ class AsyncBatchMethods:
         then: Task[..., Any] | NewJob | None = None,
         otherwise: Task[..., Any] | NewJob | None = None,
         results: bool = True,
-        keep: Duration = 604_800,
+        ttl: Duration = 604_800,
         close_within: Duration | None = 3600,
     ) -> AsyncBatch:
         """`Queue.batch` for asyncio: filled in an `async with` block."""
         from schedq.queue.batches import AsyncBatch, BatchOptions
 
-        options = BatchOptions(concurrency, tolerate, then, otherwise, results, keep, close_within)
+        options = BatchOptions(concurrency, tolerate, then, otherwise, results, ttl, close_within)
         return AsyncBatch(self.connections, id, task, options)
 
     async def chain(self, *calls: Task[..., Any] | NewJob, id: str | None = None) -> AsyncBatch:  # noqa: A002 - as `batch`

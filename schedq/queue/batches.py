@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from schedq.errors import ArgumentsError, BatchCancelled, BatchFailed, JobGone, UsageError
 from schedq.model.groups import (
-    LEAST_KEEP_S,
+    LEAST_TTL_S,
     MOST_LINKS,
     BatchProgress,
     ChildFailure,
@@ -51,7 +51,7 @@ class BatchOptions(NamedTuple):
     then: Task[..., Any] | NewJob | None = None
     otherwise: Task[..., Any] | NewJob | None = None
     results: bool = True
-    keep: Duration = 604_800
+    ttl: Duration = 604_800
     close_within: Duration | None = 3600
 
 
@@ -357,7 +357,7 @@ def definition_of(
         then=then,
         otherwise=otherwise,
         channel=channel_of(queue, batch_id),
-        kept_ms=_kept_ms(options.keep),
+        kept_ms=_kept_ms(options.ttl),
         close_within_ms=_close_within_ms(options.close_within),
         gates=gates_of([template.fields, fields_of(then), fields_of(otherwise)]),
     )
@@ -367,10 +367,10 @@ def _close_within_ms(within: Duration | None) -> int:
     return 0 if within is None else max(1, duration_ms(within, "close_within"))
 
 
-def _kept_ms(keep: Duration) -> int:
-    ms = duration_ms(keep, "keep")
-    if ms < LEAST_KEEP_S * 1000:
-        raise UsageError(f"keep must be at least {LEAST_KEEP_S} seconds, got {keep!r}")
+def _kept_ms(ttl: Duration) -> int:
+    ms = duration_ms(ttl, "ttl")
+    if ms < LEAST_TTL_S * 1000:
+        raise UsageError(f"ttl must be at least {LEAST_TTL_S} seconds, got {ttl!r}")
     return ms
 
 

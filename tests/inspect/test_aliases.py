@@ -30,3 +30,22 @@ def test_a_worker_has_its_former_methods():
         assert worker.vitals() == []
     with pytest.warns(DeprecationWarning, match="Worker.stir is now Worker.wake"):
         worker.stir()
+
+
+def test_a_batch_takes_its_ttl_by_the_former_name_too():
+    queue = schedq.Queue("etl", redis="redis://127.0.0.1:1")
+    task = queue.task(abs)
+
+    with pytest.warns(DeprecationWarning, match="keep= of BatchMethods.batch is now ttl=") as warned:
+        batch = queue.batch("b", task, keep=600)  # type: ignore[call-arg]
+
+    assert batch._options.ttl == 600
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize("kind", [schedq.Queue, schedq.AsyncQueue])
+def test_a_former_option_and_its_new_name_together_are_an_error(kind: type[schedq.Queue]):
+    queue = kind("etl", redis="redis://127.0.0.1:1")
+
+    with pytest.raises(TypeError, match="give only ttl="):
+        queue.batch("b", keep=600, ttl=600)  # type: ignore[call-arg]

@@ -377,7 +377,7 @@ def test_a_purge_takes_batches_too(queue: Handle, square: Any) -> None:
         ({"concurrency": 1001}, "concurrency must be"),
         ({"tolerate": -1}, "tolerate must be how many children may fail"),
         ({"tolerate": 1.5}, "tolerate must be how many children may fail"),
-        ({"keep": 5}, "keep must be at least 60 seconds"),
+        ({"ttl": 5}, "ttl must be at least 60 seconds"),
         ({"then": "total"}, "then must be a task or task.with_args"),
     ],
 )
