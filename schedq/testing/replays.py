@@ -24,6 +24,7 @@ from schedq.queue import workflow
 from schedq.queue.handler import Invocation
 from schedq.queue.queue import Queue
 from schedq.queue.task import Task
+from schedq.testing.large_memos import large_memos
 from schedq.testing.loops import Runner, beside_loop, with_runner
 from schedq.testing.runner import LocalAttempt, resources_of
 from schedq.workflows.branches import WAITING, WORKING, Branch
@@ -33,7 +34,7 @@ from schedq.workflows.run import WorkflowRun
 
 _MOST_SHOWN: Final = 5
 _FORKS: Final = ("first", "gather")
-_LARGE: Final = re.compile(r"\blarge=[1-9]")
+_LARGE: Final = re.compile(r"\blarge=(\d+)")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -45,7 +46,7 @@ def differences(queue: Queue, record: JobRecord) -> list[str]:
         record: of a job that has completed or failed.
 
     Raises:
-        UsageError: the job is none of a workflow, or has not ended, or its record has lost large results.
+        UsageError: the job is none of a workflow, or has not ended, or its large results are not known here.
     """
     field = Run.read(record.fields.get("run", ""))
     if queue.registry.find(record.payload).handler.workflow is None:
@@ -53,11 +54,14 @@ def differences(queue: Queue, record: JobRecord) -> list[str]:
     if record.status not in ("completed", "failed"):
         raise UsageError(f"job {record.id} is {record.status}; let it complete or fail first, as with fast_forward()")
     memos = _memos_of(record.fields)
-    if record.status == "completed" and _LARGE.search(record.fields.get("run", "")):
-        raise UsageError(
-            f"job {record.id} has completed, so results of more than 1 KiB are no longer in its record; let this test "
-            "use smaller ones"
-        )
+    if record.status == "completed" and (found := _LARGE.search(record.fields.get("run", ""))):
+        large = large_memos.values_of(record.id, memos)
+        if len(large) < int(found[1]):
+            raise UsageError(
+                f"job {record.id} was not completed by run_due or fast_forward of this process, so its results of more "
+                "than 1 KiB are not known any more"
+            )
+        memos |= large
     return with_runner(functools.partial(_differences, queue, record, field, memos))
 
 

@@ -35,6 +35,7 @@ from schedq.queue.registry import NoHandler
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some
+from schedq.testing.large_memos import large_memos
 from schedq.testing.loops import Runner, beside_loop, with_runner
 from schedq.transitions import gates, groups, renew
 from schedq.workflows.attempt import WorkflowAttempt, check_code
@@ -223,6 +224,9 @@ class LocalAttempt:
         settlement = self.settlement()
         if reports := self.reports():
             self._queue._ask(renew.renew(self._queue.settings, (), reports))
+        if settlement.move == "complete" and self._invocation is not None and self._invocation.handler.workflow:
+            record = self._queue.get_job(self._job.id)
+            large_memos.keep(self._job.id, {} if record is None else record.fields)
         self._queue.settle(settlement)
 
     def reports(self) -> Sequence[ProgressReport]:

@@ -103,7 +103,8 @@ class QueueTester(Captured):
 
         Raises:
             AssertionError: it takes another way.
-            UsageError: it is no job of a workflow, it has not ended, or results of more than 1 KiB are gone.
+            UsageError: it is no job of a workflow, it has not ended, or a worker elsewhere completed it and its
+                results of more than 1 KiB are gone.
         """
         _refuse_in_loop("assert_replays")
         record = job.record()

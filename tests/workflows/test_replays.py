@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from schedq import Discard, Queue, StepFailed, UsageError, WorkflowContext
+from schedq.model.runs import Memo
 from schedq.testing import QueueTester
+from schedq.testing.large_memos import LargeMemos, large_memos
 
 calls: list[Any] = []
 numbers = itertools.count()
@@ -159,15 +161,66 @@ def test_jobs_that_can_not_be_checked_are_refused(tester: QueueTester, queue: Qu
     plain = queue.task(name="plain")(note).enqueue(1)
     waiting = queue.workflow(steps_and_waits).enqueue(1)
 
-    @queue.workflow
-    async def large(ctx: WorkflowContext) -> None:
-        await ctx.step(note, "x" * 2000)
-
-    big = large.enqueue()
     tester.run_due()
 
-    for job, text in ((plain, "none of a workflow"), (waiting, "is delayed"), (big, "more than 1 KiB")):
+    for job, text in ((plain, "none of a workflow"), (waiting, "is delayed")):
         with pytest.raises(UsageError, match=text):
             tester.assert_replays(job)
     with pytest.raises(UsageError, match="nothing is stored"):
         tester.assert_replays(queue.job("nosuch"))
+
+
+async def large_results(ctx: WorkflowContext, n: int) -> int:
+    page = await ctx.step(note, "x" * n)
+    sent = await ctx.receive("page")
+    pages = await ctx.gather(ctx.step(note, "y" * n), ctx.step(note, page + sent))
+    return len(await ctx.step(note, "".join(pages)))
+
+
+async def a_random_end_of_large_results(ctx: WorkflowContext, n: int) -> int:
+    page = await ctx.step(note, "x" * n)
+    return await ctx.step(note, page[: n - next(numbers) % 2])
+
+
+@pytest.mark.parametrize("size", [1_000, 2_000, 100_000])
+def test_results_of_any_size_that_a_record_can_hold_are_replayed(tester: QueueTester, queue: Queue, size: int):
+    """A run that completes drops values of more than 1 KiB; the process that completed it still has them."""
+    run = queue.workflow(large_results).enqueue(size)
+    run.send("page", "z" * 50_000)
+    tester.fast_forward()
+
+    assert run.result(0) == size * 2 + 50_000
+    tester.assert_replays(run)
+
+
+def test_another_way_is_found_in_large_results_too(tester: QueueTester, queue: Queue):
+    run = queue.workflow(a_random_end_of_large_results).enqueue(5_000)
+    tester.fast_forward()
+
+    with pytest.raises(AssertionError, match="it gives step note"):
+        tester.assert_replays(run)
+
+
+def test_large_results_of_a_run_that_was_completed_elsewhere_are_not_known(
+    tester: QueueTester, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    run = queue.workflow(large_results).enqueue(2_000)
+    run.send("page", "z")
+    monkeypatch.setattr(large_memos, "keep", lambda *_: None)
+    tester.fast_forward()
+
+    with pytest.raises(UsageError, match="was not completed by run_due or fast_forward of this process"):
+        tester.assert_replays(run)
+
+
+def test_so_many_large_results_are_kept_at_most(monkeypatch: pytest.MonkeyPatch):
+    memo = f'["step","ok","{"x" * 2000}",1,2,1,1]'
+    monkeypatch.setattr("schedq.testing.large_memos._MOST_KEPT", 10 * len(memo))
+    kept = LargeMemos()
+    for number in range(12):
+        kept.keep(f"job-{number}", {"step:a": memo, "step:b": '["step","ok",1,1,2,1,2]'})
+    short = {"a": Memo("step", "ok", None, 1, 2, 1)}
+
+    known = [number for number in range(12) if kept.values_of(f"job-{number}", short)]
+    assert known == [*range(2, 12)]
+    assert not kept.values_of("job-5", {"a": Memo("step", "ok", None, 1, 3, 1)}), "a run of another test"
