@@ -132,6 +132,8 @@ class QueueKeys:
     """STREAM of finished jobs and operators' actions, capped."""
     workers = Key()
     """ZSET worker id → last heartbeat, ms."""
+    worker_keys = Key("worker:")
+    """Prefix of the hashes of workers."""
     settings = Key()
     """HASH of the queue's settings, as the application has them."""
     tasks = Key()
@@ -216,7 +218,7 @@ class QueueKeys:
 
     def worker(self, worker_id: str) -> str:
         """HASH of one worker, with a TTL."""
-        return f"{self.prefix}worker:{worker_id}"
+        return self.worker_keys + worker_id
 
     def waiter(self, job_id: str) -> str:
         """Channel on which clients that wait for one job are notified of its end."""

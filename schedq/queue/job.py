@@ -13,7 +13,7 @@ from schedq.model.settings import Settings
 from schedq.model.times import Duration, Instant
 from schedq.queue.conversion import Conversion
 from schedq.queue.requests import AnyRequest, Connections, acarry_out, carry_out, is_finished, result
-from schedq.transitions import RoundTrips, cancel, requeue, reschedule, send, unwrap
+from schedq.transitions import Operation, RoundTrips, cancel, requeue, reschedule, send, unwrap
 
 if TYPE_CHECKING:  # imported when they are used
     from schedq.inspect.timeline import Timeline
@@ -108,10 +108,10 @@ class Job(JobAliases, Generic[R]):
             Whether the message was accepted, also if it was before; False if the job has ended or is not stored.
 
         Raises:
-            UsageError: an argument is invalid.
+            UsageError: an argument is invalid, or the job's task is no workflow, as this process or a worker knows.
             QueueFull: the job has not taken 100 messages of this topic, or Redis's memory is full.
         """
-        return self._run(send.send(self._connections.settings, self.id, topic, value, id))
+        return self._run(_sending(self._connections, self.id, topic, value, id))
 
     def requeue(self) -> bool:
         """Run the job again, with its attempts back at 0, if it failed or was cancelled; False if not."""
@@ -163,7 +163,7 @@ class Job(JobAliases, Generic[R]):
 
     async def asend(self, topic: str, value: Any = None, id: str | None = None) -> bool:  # noqa: A002 - as `send`
         """`send` for asyncio."""
-        return await self._arun(send.send(self._connections.settings, self.id, topic, value, id))
+        return await self._arun(_sending(self._connections, self.id, topic, value, id))
 
     async def arequeue(self) -> bool:
         """`requeue` for asyncio."""
@@ -193,6 +193,10 @@ class Job(JobAliases, Generic[R]):
 
     async def _arun(self, request: AnyRequest[T]) -> T:
         return await acarry_out(self._connections.aio, request)
+
+
+def _sending(connections: Connections, job_id: str, topic: str, value: Any, message_id: str | None) -> Operation[bool]:
+    return send.send(connections.settings, job_id, topic, value, message_id, connections.plain_tasks())
 
 
 def _status(queue: Settings, job_id: str) -> RoundTrips[str]:

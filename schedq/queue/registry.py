@@ -78,6 +78,15 @@ class Registry:
         return tuple(self._tasks)
 
     @property
+    def workflows(self) -> tuple[str, ...]:
+        """The names of the tasks that are workflows."""
+        return tuple(name for name, handler in self._handlers.items() if handler.workflow is not None)
+
+    def plain_names(self) -> tuple[str, ...]:
+        """The names of the tasks that are none."""
+        return tuple(name for name, handler in self._handlers.items() if handler.workflow is None)
+
+    @property
     def registered(self) -> tuple[object, ...]:
         """The tasks, and the function for payloads that are not task calls."""
         handlers = () if self._handler is None else (self._handler.function,)

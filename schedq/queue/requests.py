@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, closing, suppress
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakSet
@@ -253,6 +253,7 @@ class Connections:
         blocking: the client for callers that block.
         aio: the client for coroutines.
         before_enqueue: called before a job is stored; see `queue.before_enqueue`.
+        plain_tasks: returns the names of the queue's tasks that are no workflows, as far as they are known here.
         followers: objects that hold one of the clients, and must be notified if it is replaced.
     """
 
@@ -260,6 +261,7 @@ class Connections:
         self.settings = settings
         self.followers: WeakSet[Follower] = WeakSet()
         self.before_enqueue: tuple[Callable[[Any], object], ...] = ()
+        self.plain_tasks: Callable[[], Sequence[str]] = tuple
         self.blocking = Client(address, settings)
         self.aio = AsyncClient(address, settings)
 

@@ -224,6 +224,7 @@ COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {
     "wakes": lambda queue: queue.keys.wakes,
     "gate_keys": lambda queue: queue.keys.gate_keys,
     "group_keys": lambda queue: queue.keys.group_keys,
+    "worker_keys": lambda queue: queue.keys.worker_keys,
     "definitions": lambda queue: queue.keys.definitions,
     "events": lambda queue: queue.keys.events,
     "due_channel": lambda queue: queue.keys.due,
@@ -242,9 +243,9 @@ COMMON: Final[Mapping[str, Callable[[Settings], Argument]]] = {
 """Arguments that follow from the queue, so callers do not pass them.
 
 All keys begin with `prefix`, keys of jobs with `jobs`, those of schedules with `definitions`, wake markers of tasks
-with `wakes`, keys of gates with `gate_keys`, those of groups with `group_keys`. `events` and `due_channel` are
-channels. `clock` is the time, or '' for Redis's own. A worker that is silent for `silence_ms` counts as dead. The rest
-are settings.
+with `wakes`, keys of gates with `gate_keys`, those of groups with `group_keys`, those of workers with `worker_keys`.
+`events` and `due_channel` are channels. `clock` is the time, or '' for Redis's own. A worker that is silent for
+`silence_ms` counts as dead. The rest are settings.
 """
 _QUEUE_KEYS: Final = frozenset(name for name, found in vars(QueueKeys).items() if isinstance(found, Key))
 

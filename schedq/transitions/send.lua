@@ -1,17 +1,20 @@
 --[[
 Put a message into a box of a job that has not finished, and wake its run if it waits for that topic.
 
-A message whose id is among the last 100 of its topic changes nothing. When memory is full, Redis refuses it.
+A message whose id is among the last 100 of its topic changes nothing. When memory is full, Redis refuses it. A job that has
+begun no run may be one of a plain task, which takes no messages: the workers know, and perhaps the caller.
 
-KEYS  pending (list), delayed (zset), leases (zset), stats (hash), wake (zset), paused (string), log (stream)
-ARGV  jobs, clock, log_size
+KEYS  pending (list), delayed (zset), leases (zset), stats (hash), wake (zset), paused (string), log (stream), workers (zset)
+ARGV  jobs, worker_keys, clock, log_size, silence_ms (number)
       id: the job
       topic
       message: its id
       value: JSON
-Returns  yes | no (the job has finished, or there is none) | FULL (there are too many messages, or topics)
+      plain: the tasks that the caller knows to be no workflows, as a JSON array
+Returns  yes | no (the job has finished, or there is none) | FULL (there are too many messages, or topics) | plain NAME (its task
+         NAME is no workflow)
 ]]
-local MOST_MESSAGES, MOST_BYTES, MOST_TOPICS, MOST_IDS = 100, 65536, 100, 100
+local MOST_MESSAGES, MOST_BYTES, MOST_TOPICS, MOST_IDS, MOST_WORKERS = 100, 65536, 100, 100, 20
 --@include clock
 --@include checks
 --@include in_transit
@@ -20,14 +23,40 @@ local MOST_MESSAGES, MOST_BYTES, MOST_TOPICS, MOST_IDS = 100, 65536, 100, 100
 --@include totals
 --@include wake
 --@include log
+--@include task_of
 local bad = wrong_type('list', pending) or wrong_type('zset', delayed, leases)
 if bad then return bad end
 
-local job = read_job(id, 'status', 'payload', 'inbox:' .. topic, 'sent:' .. topic, 'topics', 'waits', 'attempts')
+local job = read_job(id, 'status', 'payload', 'inbox:' .. topic, 'sent:' .. topic, 'topics', 'waits', 'attempts', 'run')
 if not job then return 'no' end
 local box, sent = job[3] or '', job[4] or ''
 if string.find('\n' .. sent .. '\n', '\n' .. message .. '\n', 1, true) then return 'yes' end
 if FINISHED[job[1]] or not job[2] then return 'no' end
+
+local function is_listed(task, text)
+  local is_read, names = pcall(cjson.decode, text or '')
+  for _, name in ipairs(is_read and type(names) == 'table' and names or {}) do
+    if name == task then return true end
+  end
+  return false
+end
+
+-- A worker that knows the task as a workflow is right, as it may be of a newer release than others.
+local function is_plain(task)
+  local found = is_listed(task, plain)
+  local live = redis.pcall('ZRANGE', workers, now + silence_ms, now - silence_ms, 'BYSCORE', 'REV', 'LIMIT', 0, MOST_WORKERS)
+  for _, worker in ipairs(live.err and {} or live) do
+    local this_worker = worker_keys .. worker
+    local record = redis.pcall('HMGET', this_worker, 'tasks', 'workflows')
+    if record[2] and is_listed(task, record[1]) then
+      if is_listed(task, record[2]) then return false end
+      found = true
+    end
+  end
+  return found
+end
+local task = not job[8] and task_of(job[2])
+if task and is_plain(task) then return 'plain ' .. task end
 
 local _, breaks = string.gsub(box, '\n', '')
 local line = stamp .. ' ' .. value

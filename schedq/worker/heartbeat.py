@@ -235,6 +235,7 @@ class Heartbeat:
             "running": len(in_flight),
             "jobs": _as_json(jobs),
             "tasks": _as_json([task for task in takes if task]),
+            "workflows": _as_json([task for task in registry.workflows if task in takes]),
             "has_handler": int("" in takes),
             "stuck": stuck.unreplaced,
             "stuck_jobs": _as_json(stuck_jobs),

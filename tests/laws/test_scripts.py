@@ -20,7 +20,7 @@ SCRIPTS = [path.stem for path in FILES if path.parent.name != "shared"]
 FRAGMENTS = [f"shared/{path.stem}" for path in FILES if path.parent.name == "shared"]
 NAMES = [*SCRIPTS, *FRAGMENTS]
 TYPES = {"source": "list or zset", "this_worker": "hash", "schedule": "hash", "slots": "list"} | LAYOUT
-TYPES |= dict.fromkeys(("gate_keys", "group_keys", "wakes"), "prefix")
+TYPES |= dict.fromkeys(("gate_keys", "group_keys", "wakes", "worker_keys"), "prefix")
 QUEUE = Settings("mail")
 USED = re.compile(r"'(?:[^'\\]|\\.)*'|(?<![\w.:])([A-Za-z_]\w*)\b(?!\s*=[^=])")
 DECLARED = re.compile(r"\bfunction(?: (\w+))?\(([\w, ]*)|\b(?:local|for) (?!function\b)([\w, ]+)")
@@ -268,7 +268,7 @@ _DECODED = {
     "fill_group": ["definition", "gate_limits"],
     "shared/group_next": ["options"],
     "settle": ["text"],
-    "send": ["job"],
+    "send": ["text", "job"],
 }
 """What scripts decode: names of tasks, limits of gates, fields of jobs and what runs wait for, apart from the one
 payload."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
-from schedq import Discard, QueueFull, UsageError
+from schedq import Discard, QueueFull, UsageError, WorkflowContext
 from schedq.model.runs import Memo, RunWait
-from schedq.transitions import run
+from schedq.transitions import heartbeat, run
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.transitions.run_scenes import HOUR, begun, message, running, suspend, taken, waits_until
@@ -207,3 +209,69 @@ def test_a_handle_of_a_job_sends(queue: Handle):
     assert sent == (True, True, True)
     lines = queue.fields(job.id)["inbox:paid"].split("\n")
     assert [line.split(" ")[1] for line in lines] == ["7", "null"]
+
+
+# -- jobs that take no messages
+
+
+def test_a_job_of_a_plain_task_takes_no_messages(queue: Handle):
+    """Nothing would ever read them. Until now `send` returned True."""
+    queue.queue.task(name="ship")(abs)
+    job = queue.job(queue.enqueue({"task": "ship"}))
+    before = queue.dump()
+
+    with pytest.raises(UsageError, match=r"is one of task 'ship', which is no workflow.*@queue\.workflow"):
+        job.send("paid", 7)
+    with pytest.raises(UsageError, match="which is no workflow"):
+        queue.run(job.asend("paid", 7))
+
+    assert queue.dump() == before
+
+
+def test_a_job_of_a_workflow_takes_messages_before_it_has_begun(queue: Handle):
+    @queue.queue.workflow(name="order")
+    async def order(ctx: WorkflowContext) -> None: ...
+
+    assert queue.job(queue.enqueue({"task": "order"})).send("paid", 7)
+
+
+KNOWN: Final = [
+    # what live workers know of the task, and whether a message is taken
+    ([], True),
+    ([{"tasks": '["ship"]', "workflows": '["order"]'}], False),
+    ([{"tasks": '["order"]', "workflows": '["order"]'}], True),
+    ([{"tasks": '["ship","order"]', "workflows": '["ship"]'}], True),
+    ([{"tasks": '["ship"]', "workflows": "[]"}, {"tasks": '["ship"]', "workflows": '["ship"]'}], True),
+    ([{"tasks": '["ship"]'}], True),  # of an older release
+    ([{"tasks": "[", "workflows": '{"a":1}'}], True),
+]
+
+
+@pytest.mark.parametrize(("records", "is_taken"), KNOWN)
+def test_workers_say_whether_a_task_takes_messages(queue: Handle, records: list[dict[str, str]], is_taken: bool):
+    """For the command line, and programs without the application's code."""
+    for number, fields in enumerate(records):
+        queue._ask(heartbeat.beat(queue.settings, f"w-{number}", fields))
+    job_id = queue.enqueue({"task": "ship"})
+
+    if is_taken:
+        assert message(queue, job_id)
+    else:
+        with pytest.raises(UsageError, match="no workflow"):
+            message(queue, job_id)
+
+
+def test_a_dead_worker_says_nothing_of_a_task(timed: Handle, clock: Clock):
+    timed._ask(heartbeat.beat(timed.settings, "w-1", {"tasks": '["ship"]', "workflows": "[]"}))
+    clock.pass_time(60)
+
+    assert message(timed, timed.enqueue({"task": "ship"}))
+
+
+def test_a_run_that_has_begun_takes_messages_whatever_is_said_of_its_task(queue: Handle):
+    queue.enqueue({"task": "ship"}, job_id="j1")
+    job = begun(queue.claim(0))
+    waits_until(queue, job)
+    queue._ask(heartbeat.beat(queue.settings, "w-1", {"tasks": '["ship"]', "workflows": "[]"}))
+
+    assert message(queue, job.id)

@@ -79,7 +79,7 @@ CASES = [
     (verb, key)
     for verb, (script, _) in VERBS.items()
     for key in (each.name for header in [scripts.header(script)] for each in (*header.keys, *header.rare))
-    if key not in ("paused", "gate_keys", "group_keys", "wakes")
+    if key not in ("paused", "gate_keys", "group_keys", "wakes", "worker_keys")
 ]
 
 

@@ -48,6 +48,17 @@ def until_beaten(queue: Handle, post: Post) -> None:
     until(lambda: beat_after(sent))
 
 
+def test_a_worker_says_which_of_its_tasks_are_workflows(queue: Handle, crew: Crew) -> None:
+    @queue.queue.workflow
+    async def order(ctx: schedq.WorkflowContext) -> None: ...
+
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue)
+    until(lambda: facts(queue, post))
+
+    assert json.loads(facts(queue, post)["workflows"]) == ["order"]
+
+
 def test_a_worker_describes_itself(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
     post = crew.start(queue, concurrency=3)
