@@ -16,6 +16,7 @@ from schedq.queue.batches import BatchOptions
 from schedq.queue.task import Task
 from schedq.workflows import children, forks, steps, waits
 from schedq.workflows.branches import RESERVED, checked_name
+from schedq.workflows.calls import operation
 from schedq.workflows.recorder import Suspended
 from schedq.workflows.run import WorkflowRun
 
@@ -106,6 +107,7 @@ class WorkflowContext:
     async def step(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
     async def step(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @operation
     async def step(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function with these arguments, and record what it returns; later attempts get that without a call.
 
@@ -124,6 +126,7 @@ class WorkflowContext:
     async def call(self, task: Task[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
     async def call(self, task: Task[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @operation
     async def call(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a job of a task of this queue, wait for its end, and return its result.
 
@@ -135,6 +138,7 @@ class WorkflowContext:
         """
         return await children.call(self._run, self._name_of("call", task), task, args, kwargs)
 
+    @operation
     async def map(
         self,
         task: Task[..., T],
@@ -172,14 +176,17 @@ class WorkflowContext:
             )
         return self._options.name or _name_for(operation, getattr(task, "name", ""))
 
+    @operation
     async def sleep(self, delay: Duration, *, name: str = "sleep") -> None:
         """Wait for a time, in seconds or as a timedelta."""
         await waits.sleep(self._run, checked_name(name), delay_ms=duration_ms(delay, "delay"))
 
+    @operation
     async def sleep_until(self, instant: Instant, *, name: str = "sleep") -> None:
         """Wait until an instant, an aware datetime or Unix seconds. The instant of the first call counts."""
         await waits.sleep(self._run, checked_name(name), at_ms=instant_ms(instant, "instant"))
 
+    @operation
     async def receive(self, topic: str, timeout: Duration | None = None, *, name: str | None = None) -> Any:
         """Wait for a message sent with `job.send(topic, value)`, and return its value.
 
@@ -214,6 +221,7 @@ class WorkflowContext:
     ) -> tuple[A, B, C, D]: ...
     @overload
     async def gather(self, *branches: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
+    @operation
     async def gather(self, *branches: Coroutine[Any, Any, Any]) -> Any:
         """Run coroutines at the same time, and return their results in their order.
 
@@ -221,6 +229,7 @@ class WorkflowContext:
         """
         return tuple(await forks.gather(self._run, branches))
 
+    @operation
     async def first(self, **branches: Coroutine[Any, Any, T]) -> tuple[str, T]:
         """Run coroutines at the same time until one of them ends; return its name and its result.
 
@@ -229,6 +238,7 @@ class WorkflowContext:
         """
         return await forks.first(self._run, branches)
 
+    @operation
     async def start_over(self, *args: Any, **kwargs: Any) -> NoReturn:
         """End this attempt, and run the function again with other arguments and an empty record.
 

@@ -119,6 +119,8 @@ class _Fork:
 
     def _close_rest(self, kept: int) -> None:
         """Close the coroutines that do not run, or Python would warn that they were never awaited."""
+        if len(self._works) > 1:
+            self._run.calls.forget()
         for number, work in enumerate(self._works):
             if number != kept and inspect.iscoroutine(work):
                 work.close()
@@ -190,6 +192,8 @@ class _Fork:
             raise asyncio.CancelledError
 
     def _cancel(self, children: Sequence[Branch]) -> None:
+        if children:
+            self._run.calls.forget()
         for each in children:
             assert each.task is not None
             for below in each.below():

@@ -16,6 +16,7 @@ from schedq.model.runs import RunWait
 from schedq.queue.requests import Connections
 from schedq.transitions import groups
 from schedq.workflows.branches import ENDED, WAITING, WORKING, Branch, Branches, Undecided
+from schedq.workflows.calls import Calls
 from schedq.workflows.limits import nearest_limit_ms
 from schedq.workflows.place import Place
 from schedq.workflows.recorder import CANCELLED, Recorder, Suspended
@@ -58,6 +59,7 @@ class WorkflowRun:
         branches: its branches.
         replay: where they are, compared with earlier attempts.
         requests: what is sent to the record.
+        calls: the operations that were called and have not begun.
         is_suspending: it is being put down because it can only wait.
     """
 
@@ -82,6 +84,7 @@ class WorkflowRun:
         self.branches = Branches(self._wake, record.began_ms)
         self.replay = Replay(self.branches.main, record.begun)
         self.requests = Requests(job.id, self.branches.main, self.stop)
+        self.calls = Calls(self.misused)
         self._changed = asyncio.Event()
         self._broken: BaseException | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -146,6 +149,7 @@ class WorkflowRun:
             raise Suspended(waits)
         if main.error is not None:
             raise main.error
+        self.calls.check()
         return main.result
 
     def _say_swallowed(self, main: Branch) -> None:
