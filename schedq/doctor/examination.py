@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from schedq.doctor import gates, keys, misplaced, probes, queue_names, schedules, server, workers
+from schedq.doctor import batches, gates, keys, misplaced, probes, queue_names, runs, schedules, server, workers
 from schedq.doctor.checks import LEVELS, Check, Finding, findings, first_of, grouped, plain
 from schedq.embedded.paths import SCHEME
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
+from schedq.model.lifecycle import DELAYED
 from schedq.model.settings import NO_QUEUE, RETRY_S
 from schedq.model.times import sleep
 from schedq.queue.queue import Queue
@@ -169,7 +170,8 @@ class _Examination:
         in_use = self._ask(queue, workers.read_settings_in_use(queue.settings, now_ms))
         self._add(workers.check_settings(in_use, name))
         self._schedules(queue, alive)
-        self._misplaced(queue, is_promoted=alive.has_promoter)
+        self._batches(queue, alive)
+        self._runs(queue, now_ms, self._misplaced(queue, is_promoted=alive.has_promoter))
 
     def _alive(self, queue: Queue) -> workers.Liveness:
         """Read the workers and the promoter. If there is no promoter, poll until another had time to take over.
@@ -195,7 +197,29 @@ class _Examination:
         self._add(grouped(schedules.SCHEDULES, odd, queue.name))
         self._limit(queue, schedules.limits(found))
 
-    def _misplaced(self, queue: Queue, *, is_promoted: bool) -> None:
+    def _batches(self, queue: Queue, alive: workers.Liveness) -> None:
+        names = queue.settings.keys
+        found = self._ask(queue, batches.read_batches(names, self._sample))
+
+        def look(ids: Sequence[str]) -> list[batches.BatchFacts]:
+            return self._ask(queue, batches.read_facts(names, alive, ids))
+
+        odd = _odd_twice(batches.BATCHES, look(found.names), look)
+        self._add(grouped(batches.BATCHES, odd, queue.name))
+        self._limit(queue, batches.limits(found, self._sample))
+
+    def _runs(self, queue: Queue, now_ms: int, delayed: Sequence[str]) -> None:
+        names = queue.settings.keys
+
+        def look(ids: Sequence[str]) -> list[runs.RunFacts]:
+            return self._ask(queue, runs.read_facts(names, now_ms, ids))
+
+        odd = _odd_twice(runs.RUNS, look(self._ask(queue, runs.read_suspended(names, delayed))), look)
+        self._add(grouped(runs.RUNS, odd, queue.name))
+
+    def _misplaced(self, queue: Queue, *, is_promoted: bool) -> list[str]:
+        """Examine lists against records; returns the ids of the delayed jobs that were read."""
+
         def look(ids: list[str]) -> list[misplaced.JobLocations]:
             names = queue.settings.keys
             return self._ask(queue, misplaced.read_locations(names, ids, found.lengths, is_promoted=is_promoted))
@@ -205,6 +229,7 @@ class _Examination:
         jobs = _odd_twice(misplaced.MISPLACED, look(suspects[:_MOST_SUSPECTS]), look)
         self._add(grouped(misplaced.MISPLACED, jobs, queue.name, at_least=len(suspects) > _MOST_SUSPECTS))
         self._limit(queue, misplaced.limits(found, unjudged))
+        return found.ids[DELAYED]
 
     def _add(self, found: Iterable[Finding]) -> None:
         self.report.findings += found

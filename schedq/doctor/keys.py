@@ -41,6 +41,7 @@ _KEYS: Final = {
     "wake_held": ("zset", "idle workers are not woken for jobs that a pause or a limited worker passed over"),
     "workers": ("zset", "workers can't send heartbeats"),
     "schedules": ("zset", "no schedule creates jobs any more"),
+    "groups": ("zset", "batches and chains can't be made, and those that there are do not end"),
     "stats": ("hash", "totals are not counted, and stats fail"),
     "settings": ("hash", "tools and promoters use the library's default settings"),
     "tasks": (

@@ -91,8 +91,8 @@ VIEWER: Final = Role(
     "reads without changing anything: totals, rates, lists of jobs, events, most of what the doctor checks",
     scripts=_words("find gates page stats summarize why why_gate"),
     plain=_words(
-        "dbsize exists get hget hgetall hmget llen lpos lrange pttl script|exists smembers time type xlen"
-        " xrange xrevrange zcard zcount zrange zrangebyscore zrevrange zscore"
+        "bitfield_ro bitpos dbsize exists get hget hgetall hmget llen lpos lrange pttl script|exists smembers time type"
+        " xlen xrange xrevrange zcard zcount zrange zrangebyscore zrevrange zscore"
     ),
     inside=_words(
         "exists get hget hgetall hlen hmget hscan lindex llen lpos lrange pttl time type zcard zcount zlexcount zrange"
