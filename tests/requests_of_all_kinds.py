@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from schedq.inspect import audit, bulk, samples, search, snapshot, stats, summary
+from schedq.inspect.batches import open_batches
 from schedq.inspect.bulk import Purge
 from schedq.inspect.gates import gate_page, see_gate
 from schedq.model.groups import GroupDefinition
@@ -111,6 +112,7 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     *_first(search.find(QUEUE, "failed", search.Filter(), 10, None)),
     *_first(search.find(QUEUE, "delayed", search.Filter("send", 1, 2, "x", "y"), 10, None)),
     gate_page(QUEUE),
+    open_batches(QUEUE),
     see_gate(QUEUE, "api", "42"),
     stats.stats(QUEUE),
     *_first(stats.page(QUEUE, "pending", 0, 10)),

@@ -23,7 +23,7 @@ from schedq.transitions import RoundTrips
 _OPEN: Final = frozenset({"running", "cancelling"})
 _FIELDS: Final = (
     *("status", "generation", "total", "ended", "succeeded", "closed", "chained", "numbered", "adding"),
-    *("began_at_ms", "filled_at_ms", "close_within_ms"),
+    *("began_at_ms", "filled_at_ms", "moved_at_ms", "close_within_ms"),
 )
 _PARTS: Final = {"items": "list", "failed": "list", "counted": "string", "succeeded": "string"}
 _LATE_MS: Final = 60_000
@@ -162,7 +162,8 @@ class BatchFacts:
             return 0
         if all(it.is_in_line for it in self.children):  # behind jobs that are not its own
             return 0
-        return self.now_ms - max(self.filled_ms, *(it.since_ms for it in self.children))
+        moved_ms = whole(self.fields.get("moved_at_ms"))
+        return self.now_ms - max(self.filled_ms, moved_ms, *(it.since_ms for it in self.children))
 
 
 def read_batches(keys: QueueKeys, sample: int) -> RoundTrips[BatchScan]:

@@ -89,7 +89,7 @@ WORKER: Final = Role(
 VIEWER: Final = Role(
     "viewer",
     "reads without changing anything: totals, rates, lists of jobs, events, most of what the doctor checks",
-    scripts=_words("find gates page stats summarize why why_gate"),
+    scripts=_words("find gates open_batches page stats summarize why why_gate"),
     plain=_words(
         "bitfield_ro bitpos dbsize exists get hget hgetall hmget llen lpos lrange pttl script|exists smembers time type"
         " xlen xrange xrevrange zcard zcount zrange zrangebyscore zrevrange zscore"

@@ -52,7 +52,9 @@ class Stats(dict[str, int | None]):
     paused. `paused_tasks` is the number of paused tasks. `held_depth` counts those of the pending jobs that claims have
     put out of the way of others, because their task is paused. `outbox_unsent` and `outbox_held` count rows of outboxes
     that wait for a relay, as relays reported them; `outbox_oldest_ms` is when the oldest was written, `outbox_at_ms`
-    when the first of the reports was made; both are None if there is none.
+    when the first of the reports was made; both are None if there is none. `batches` counts batches and chains, also
+    those that have ended and are still stored; `waiting_runs` the suspended runs of workflows that wait for a message
+    or for jobs, without a limit.
     """
 
     __slots__ = ()
@@ -89,6 +91,8 @@ class Stats(dict[str, int | None]):
     next_due_ms: _Fact[int | None] = _Fact()
     paused_since_ms: _Fact[int | None] = _Fact()
     paused_tasks: _Fact[int] = _Fact()
+    batches: _Fact[int] = _Fact()
+    waiting_runs: _Fact[int] = _Fact()
     outbox_unsent: _Fact[int] = _Fact()
     outbox_held: _Fact[int] = _Fact()
     outbox_oldest_ms: _Fact[int | None] = _Fact()
@@ -150,7 +154,7 @@ def stats(queue: Settings) -> Operation[Stats]:
     def read(reply: list[Any]) -> Stats:
         now, due, paused, workers = reply[:4]
         # Includes totals of a newer release that uses the same queue.
-        stored = pairs(reply[14:])
+        stored = pairs(reply[16:])
         totals = {name: whole(value) for name, value in stored.items() if name.endswith("_total")}
         depths = dict(zip(_DEPTHS, reply[4:13], strict=True))
         facts: dict[str, int | None] = {
@@ -161,6 +165,8 @@ def stats(queue: Settings) -> Operation[Stats]:
             "next_due_ms": score_ms(due) if due else None,
             "paused_since_ms": whole(paused) if paused else None,
             "paused_tasks": reply[13],
+            "batches": reply[14],
+            "waiting_runs": reply[15],
             **outboxes(stored),
             "workers": int(workers),
             "visibility_ms": queue.visibility_ms,

@@ -13,6 +13,7 @@ from schedq.background.reconnecting_client import LogThrottle
 from schedq.connection.address import Address
 from schedq.connection.client import Client
 from schedq.errors import Conflict, SchedqError
+from schedq.inspect.batches import OpenBatches, open_batches
 from schedq.inspect.gates import GateStatus, gate_page, has_any
 from schedq.inspect.stats import Stats, stats
 from schedq.metrics.exposition import needed
@@ -41,6 +42,7 @@ class Reading:
             or its producer did not store when it was enqueued.
         problem: why the queue can't be read, or ''.
         gates: its gates.
+        batches: its batches and chains that have not ended; None if it has none at all.
     """
 
     queue: str
@@ -48,6 +50,7 @@ class Reading:
     oldest_ms: int | None = None
     problem: str = ""
     gates: tuple[GateStatus, ...] = ()
+    batches: OpenBatches | None = None
 
 
 def readings(queues: Sequence[Settings]) -> RoundTrips[list[Reading]]:
@@ -67,11 +70,14 @@ def readings(queues: Sequence[Settings]) -> RoundTrips[list[Reading]]:
         ]
         gated = [queue for queue, has_gates in zip(some, replies[2::3], strict=True) if has_gates is True]
         pages = (yield [gate_page(queue) for queue in gated]) if gated else []
-        times = yield [_times(queue, job_id) for queue, job_id in waiting]
+        batched = [queue for queue, reply in zip(some, replies[::3], strict=True) if has_batches(reply)]
+        more = yield [*(_times(queue, job_id) for queue, job_id in waiting), *map(open_batches, batched)]
+        times, looks = more[: len(waiting)], more[len(waiting) :]
         since = {queue.name: _since(instants) for (queue, _), instants in zip(waiting, times, strict=True)}
+        seen = {queue.name: it for queue, it in zip(batched, looks, strict=True) if isinstance(it, OpenBatches)}
         read = [_reading(queue.name, reply, since) for queue, reply in zip(some, replies[::3], strict=True)]
         gates = {queue.name: page for queue, page in zip(gated, pages, strict=True) if isinstance(page, tuple)}
-        found += [replace(reading, gates=gates.get(reading.queue, ())) for reading in read]
+        found += [replace(it, gates=gates.get(it.queue, ()), batches=seen.get(it.queue)) for it in read]
     return found
 
 
@@ -80,6 +86,11 @@ def _reading(name: str, reply: Stats | SchedqError, since_ms: Mapping[str, int])
         return Reading(name, None, problem=str(reply))
     found = unwrap(reply)
     return Reading(name, found, max(0, found["now_ms"] - since_ms[name]) if since_ms.get(name) else None)
+
+
+def has_batches(reply: object) -> bool:
+    """Whether a queue, by its statistics, has batches or chains."""
+    return isinstance(reply, Stats) and reply["batches"] > 0
 
 
 def _next(queue: Settings) -> Operation[list[str]]:
@@ -139,6 +150,10 @@ def _outbox_lag_s(stats: Stats, _: int | None) -> float | None:
     return 0 if oldest_ms is None else max(0, stats["now_ms"] - oldest_ms) / 1000
 
 
+def _waiting_runs(stats: Stats, _: int | None) -> int | None:
+    return stats["waiting_runs"] if stats["suspended_total"] else None
+
+
 def _lag_s(stats: Stats, _: int | None) -> float:
     due_ms = stats["next_due_ms"]
     return 0 if due_ms is None else max(0, stats["now_ms"] - due_ms) / 1000
@@ -175,6 +190,11 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]]
         "How long the oldest unsent row of an outbox has been waiting; absent without an outbox.",
         _outbox_lag_s,
     ),
+    (
+        "schedq_runs_waiting",
+        "Suspended runs of workflows that wait for a message or for jobs, without a limit; absent if none ever waited.",
+        _waiting_runs,
+    ),
     ("schedq_promoter_lag_seconds", "How long the earliest delayed job has been due without being promoted.", _lag_s),
 )
 """Name, help text and value of each gauge, computed from a queue's reading; None omits the gauge."""
@@ -196,6 +216,27 @@ GATE_GAUGES: Final[tuple[tuple[str, str, Callable[[GateStatus], int | None]], ..
     ("schedq_gate_paused", "1 while a gate is paused.", lambda gate: int(gate.state == "paused")),
 )
 """Name, help text and value of each gauge; None omits it."""
+
+
+BATCH_GAUGES: Final[tuple[tuple[str, str, Callable[[OpenBatches], float]], ...]] = (
+    ("schedq_batches_open", "Batches and chains that have not ended.", lambda it: it.total),
+    (
+        "schedq_batch_children_waiting",
+        "Children of open batches that are not jobs yet; of more than 200 batches, of 200.",
+        lambda it: it.waiting,
+    ),
+    (
+        "schedq_batch_children_running",
+        "Children of open batches that are jobs now, waiting or running; of more than 200 batches, of 200.",
+        lambda it: it.running,
+    ),
+    (
+        "schedq_batch_stalled_seconds",
+        "The longest time for which no child of an open batch has ended and none was added, to 10 s; 0 without one.",
+        lambda it: it.stalled_ms / 1000,
+    ),
+)
+"""Name, help text and value of each gauge of a queue that has batches or chains."""
 
 
 class RedisQueues:
@@ -276,7 +317,15 @@ class QueueCollector:
             up.add_metric([label], 0 if there is None else 1)
             for reading in there or ():
                 families.add(reading, [reading.queue, label] if len(found) > 1 else [reading.queue])
-        yield from (up, families.jobs, families.readable, *families.gauges, *families.totals.values(), *families.gates)
+        yield from (
+            up,
+            families.jobs,
+            families.readable,
+            *families.gauges,
+            *families.totals.values(),
+            *families.gates,
+            *families.batches,
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -312,6 +361,7 @@ class _Families:
         )
         self.gauges = [GaugeMetricFamily(name, text, labels=labels) for name, text, _ in GAUGES]
         self.gates = _GateFamilies(labels)
+        self.batches = [GaugeMetricFamily(name, text, labels=labels) for name, text, _ in BATCH_GAUGES]
         self.totals = {
             what: CounterMetricFamily(name, f"{text} Counted inside Redis, since the queue began.", labels=labels)
             for what, (name, text) in TOTALS.items()
@@ -330,6 +380,9 @@ class _Families:
             if value is not None:
                 family.add_metric(labels, value)
         self.gates.add(reading.gates, labels)
+        if reading.batches is not None:
+            for family, (_, _, measure) in zip(self.batches, BATCH_GAUGES, strict=True):
+                family.add_metric(labels, measure(reading.batches))
         for what, total in self.totals.items():
             total.add_metric(labels, stats[f"{what}_total"])
 

@@ -30,7 +30,10 @@ GROUPED = re.compile(r"by \(([a-z, ]+)\)")
 @pytest.fixture
 def served(queue: Handle) -> Scrape:
     """All that a fleet's page has."""
-    queue.task(lambda: None, name="nothing")
+    nothing = queue.task(lambda: None, name="nothing")
+    with queue.queue.blocking.batch("b", nothing) as batch:
+        batch.add([nothing.with_args()])
+    queue.redis.hincrby(queue.keys.stats, "suspended_total", 1)
     queue.enqueue(1, delay=3600)
     queue.gates.set("api", concurrency=1)
     queue.execute([announce.report_outbox(queue.settings, "outbox", "{}")])

@@ -48,7 +48,7 @@ SEEN = {
     "gate_holds": "served without",
     "gate_turns": "served without",
     "gate:*": "served without",
-    "groups": "served without",
+    "groups": "refused by a verb",
 } | dict.fromkeys(SAID, "said in the log")
 
 
