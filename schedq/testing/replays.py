@@ -128,6 +128,7 @@ class _Recalled:
     def __init__(self, field: Run, fields: Mapping[str, str], memos: Mapping[str, Memo]) -> None:
         self.memos = dict(memos)
         self.begun: set[str] = set()
+        self.since: dict[str, int] = {}
         self.tries: dict[str, tuple[int, int, str]] = {}
         self.version, self.began_ms = field.version, field.began_ms
         self.deadline_ms: int | None = None

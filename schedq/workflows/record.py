@@ -39,6 +39,7 @@ class Record:
     Attributes:
         memos: the operations that have ended, by name.
         begun: the names of all operations that earlier attempts have begun and left a trace of.
+        since: since when operations wait that earlier attempts have begun, ms, by name.
         tries: failed tries of steps, by name: how many, the instant of the next one in ms, and the last error.
         version: of the workflow when the run began.
         began_ms: when the run began, on Redis's clock.
@@ -62,6 +63,7 @@ class Record:
         self._failures: dict[str, int] = {}  # requests about failed tries, by step
         self._promised: set[str] = set()  # operations that have room
         self.begun: set[str] = set()
+        self.since: dict[str, int] = {}
         self._note(Run.read(job.run))
 
     def _note(self, run: Run) -> None:
@@ -81,6 +83,8 @@ class Record:
                 self.begun.add(field.partition(":")[2])
             if field.startswith(STEP) and (memo := Memo.read(text)) and memo.outcome != RETURNED:
                 self.memos[field.removeprefix(STEP)] = memo
+            elif field.startswith(UNTIL) and (since := text.partition(" ")[2]).isdecimal():
+                self.since[field.removeprefix(UNTIL)] = int(since)
             elif field.startswith(TRIES):
                 self._note_tries(field.removeprefix(TRIES), text)
         if self.life:
@@ -181,7 +185,7 @@ class Record:
         answer = await self._client.ask(requests.start_over(self._queue, self._job, life, args))
         self._job.run = answer.rest[0]
         self._note(Run.read(self._job.run))
-        for known in (self.memos, self.tries, self.begun, self._failures, self._promised):
+        for known in (self.memos, self.tries, self.begun, self.since, self._failures, self._promised):
             known.clear()
         self._check(answer)
 

@@ -15,7 +15,7 @@ async def sleep(run: WorkflowRun, base: str, *, delay_ms: int | None = None, at_
     """Wait until an instant, which the first call fixes."""
 
     async def perform(branch: Branch, name: str) -> Memo:
-        began_ms = run.now_ms
+        began_ms = run.record.since.get(name, run.now_ms)  # in an earlier attempt, if the run was suspended meanwhile
         while True:
             until_ms, now_ms = await run.requests.ask(branch, run.record.until(name, delay_ms=delay_ms, at_ms=at_ms))
             run.saw(now_ms)

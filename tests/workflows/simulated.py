@@ -99,6 +99,7 @@ class MemoryRecorder:
         stored.token += 1
         self._stored, self._token, self._chance = stored, stored.token, chance
         self.memos, self.tries = dict(stored.memos), dict(stored.tries)
+        self.since: dict[str, int] = {}
         self.begun = {*stored.memos, *stored.tries, *stored.untils}
         self.version, self.began_ms, self.deadline_ms, self.args = 1, BEGAN_MS, stored.deadline_ms, stored.args
         self.life = self.requeued = 0

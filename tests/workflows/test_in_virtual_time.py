@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from schedq import Depends, Fixed, JobFailed, Queue, UsageError, WorkflowContext, current_job
+from schedq.model.runs import Memo
 from schedq.testing import QueueTester, eager
 
 DAY = timedelta(days=1)
@@ -378,3 +379,20 @@ def test_eager_mode_refuses_workflows_batches_and_chains() -> None:
             queue.chain(add.with_args(1), add)
         with pytest.raises(UsageError, match="a batch or a chain needs Redis"), queue.batch("b", add) as batch:
             batch.add([1])
+
+
+def test_the_record_of_a_sleep_says_when_it_began(tester: QueueTester, queue: Queue):
+    """It took a day. The record said that it took no time, because the last attempt came to it when it was over."""
+
+    @queue.workflow
+    async def napping(ctx: WorkflowContext) -> None:
+        await ctx.sleep(DAY)
+
+    job = napping.enqueue()
+    tester.fast_forward()
+
+    record = job.record()
+    assert record is not None
+    memo = Memo.read(record.fields["step:sleep"])
+    assert memo is not None
+    assert memo.ended_ms - memo.began_ms == 86_400_000
