@@ -30,6 +30,7 @@ from schedq.errors import (
 if typing.TYPE_CHECKING:
     from schedq.dependencies.declaration import Depends
     from schedq.inspect.audit import LogEntry
+    from schedq.inspect.batch_timeline import BatchEvent, BatchTimeline
     from schedq.inspect.bulk import Acted
     from schedq.inspect.error_groups import ErrorGroup, Errors
     from schedq.inspect.export import Imported
@@ -40,7 +41,7 @@ if typing.TYPE_CHECKING:
     from schedq.inspect.search import JobPage
     from schedq.inspect.stats import BrokenNote, Stats
     from schedq.inspect.summary import Spread, UnknownTask
-    from schedq.inspect.timeline import AttemptRecord, Timeline, TimelineEvent
+    from schedq.inspect.timeline import AttemptRecord, OperationRecord, Timeline, TimelineEvent
     from schedq.inspect.why import Why
     from schedq.isolation.death import ProcessDied
     from schedq.isolation.remote_error import RemoteError
@@ -91,9 +92,11 @@ __all__ = [
     "AttemptRecord",
     "Batch",
     "BatchCancelled",
+    "BatchEvent",
     "BatchFailed",
     "BatchProgress",
     "BatchResults",
+    "BatchTimeline",
     "BrokenNote",
     "Bucket",
     "CallNext",
@@ -131,6 +134,7 @@ __all__ = [
     "NewJob",
     "NotAcknowledged",
     "Observer",
+    "OperationRecord",
     "ProcessDied",
     "Progress",
     "Pulse",
@@ -191,7 +195,8 @@ _NAMES_OF_MODULES = {
     "schedq.inspect.search": ["JobPage"],
     "schedq.inspect.stats": ["BrokenNote", "Stats"],
     "schedq.inspect.summary": ["Spread", "UnknownTask"],
-    "schedq.inspect.timeline": ["AttemptRecord", "Timeline", "TimelineEvent"],
+    "schedq.inspect.timeline": ["AttemptRecord", "OperationRecord", "Timeline", "TimelineEvent"],
+    "schedq.inspect.batch_timeline": ["BatchEvent", "BatchTimeline"],
     "schedq.inspect.why": ["Why"],
     "schedq.model.backoff": ["Exponential", "Fixed", "Linear", "Steps"],
     "schedq.model.current_job": ["CurrentJob", "current_job"],

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 import click
+from rich.table import Table
 
 from schedq.cli import output
 from schedq.cli.lazy_group import LazyGroup
 from schedq.cli.params import Checked, ask, json_option, queue_option, redis_option, yes_option
 from schedq.cli.queues import queue_of_job
 from schedq.inspect import display
+from schedq.inspect.batch_timeline import BatchEvent, BatchTimeline
 from schedq.model.groups import BatchProgress, ChildFailure, checked_group_id
 from schedq.model.tasks import task_call
 
@@ -83,15 +85,26 @@ Example:
 def show_one(batch_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Show the batch or chain ID."""
     with queue_of_job(queue_name, redis_url) as queue:
-        found, name = queue.batch(batch_id).progress(), queue.name
+        batch, name = queue.batch(batch_id), queue.name
+        found, line = batch.progress(), batch.timeline()
     if as_json:
-        output.show_json({"queue": name, **found._asdict()})
+        output.show_json({"queue": name, **found._asdict(), "timeline": line.to_dict()})
         return
     _, state, *counts = _row(found)
     words = zip(("children", "completed", "failed", "running", "waiting"), counts, strict=True)
     began, ended = (_instant(ms) for ms in (found.began_at_ms, found.ended_at_ms))
     facts = [("batch", found.id), ("queue", name), ("state", state), *words, ("began", began), ("ended", ended)]
     output.show(output.facts([*facts, ("error", found.error)]))
+    output.show("", output.heading("timeline"), _timeline(line))
+
+
+def _timeline(line: BatchTimeline) -> Table:
+    rows = [(display.moment(it.at_ms, line.now_ms)[: output.TO_MS], _what(it), it.note) for it in line.events]
+    return output.table(["", "", "note"], rows, whole=1, times=(0,))
+
+
+def _what(it: BatchEvent) -> str:
+    return it.what if it.number is None else f"child {it.number:,} failed"
 
 
 def _instant(ms: int) -> str:

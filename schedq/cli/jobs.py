@@ -25,7 +25,7 @@ from schedq.cli.queues import must_be_known, open_queue, queue_of_job, warn_if_n
 from schedq.inspect import display, runs
 from schedq.inspect.search import STATES, USUALLY_LOOKED
 from schedq.inspect.stats import BrokenNote
-from schedq.inspect.timeline import Timeline, TimelineEvent
+from schedq.inspect.timeline import OVER, STEP_KIND, WAITING, Timeline, TimelineEvent
 from schedq.inspect.uniqueness import StoredRule
 from schedq.inspect.why import Why
 from schedq.model import escaping
@@ -47,7 +47,6 @@ _COLUMNS: Final = {
     "cancelled": ("cancelled_at_ms", ("cancelled", "", "attempts", "payload")),
 }
 """State -> the most informative time of a job in that state, and the columns of `jobs` after the id."""
-_TO_MS: Final = len("2030-01-01 09:00:00.000")
 _TIMES: Final = {
     "enqueued": "enqueued_at_ms",
     "due": "run_at_ms",
@@ -429,16 +428,22 @@ def _value(memo: Memo) -> str:
 
 
 def _timeline(line: Timeline) -> Table:
-    rows = [(display.moment(event.at_ms, line.now_ms)[:_TO_MS], *_timeline_row(line, event)) for event in line.steps]
+    rows = [
+        (display.moment(event.at_ms, line.now_ms)[: output.TO_MS], *_timeline_row(line, event)) for event in line.steps
+    ]
     return output.table(["", "", "took", "worker", "note"], rows, whole=1, times=(0, 2))
 
 
 def _timeline_row(line: Timeline, event: TimelineEvent) -> tuple[str, str, str, str]:
     attempt = event.attempt
     if attempt is not None:
-        took = span(attempt.duration_ms)
-        return f"attempt {attempt.number}: {attempt.outcome}", took, attempt.worker, attempt.error
+        return event.text, span(attempt.duration_ms), attempt.worker, attempt.error
+    if (it := event.operation) is not None:
+        is_over = event.what == OVER or it.kind == STEP_KIND
+        took = span(it.duration_ms) if is_over and it.ended_at_ms else ""
+        coming = display.apart(event.at_ms, line.now_ms) if event.at_ms > line.now_ms else ""
+        return event.text, took, "", coming or (it.note if is_over or it.outcome == WAITING else "")
     if event.at_ms > line.now_ms:
-        return event.what, "", "", display.apart(event.at_ms, line.now_ms)
+        return event.text, "", "", display.apart(event.at_ms, line.now_ms)
     late = line.promoted_at_ms - line.due_at_ms
-    return event.what, "", "", f"{span(late)} late" if event.what == "promoted" and late >= 0 else ""
+    return event.text, "", "", f"{span(late)} late" if event.what == "promoted" and late >= 0 else ""

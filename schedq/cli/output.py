@@ -25,6 +25,9 @@ from schedq.model.escaping import harmless as harmless
 from schedq.model.escaping import harmless_lines as harmless_lines
 from schedq.model.progress import Progress
 
+TO_MS: Final = len("2030-01-01 09:00:00.000")
+"""The characters of an instant with its milliseconds."""
+
 
 @contextmanager
 def progress_bar(what: str, total: int, *, is_hidden: bool = False) -> Iterator[Callable[[int, int], None]]:

@@ -22,7 +22,7 @@ from schedq.inspect.gates import has_any
 from schedq.inspect.overview import Pulse
 from schedq.inspect.queue_names import nearest
 from schedq.inspect.samples import MOST_SAMPLES, Sample, rate
-from schedq.inspect.timeline import Timeline, TimelineEvent
+from schedq.inspect.timeline import OVER, RETRY, STEP_KIND, WAITING, Timeline, TimelineEvent
 from schedq.inspect.uniqueness import StoredRule
 from schedq.model.expiry import expires_at_ms
 from schedq.model.lifecycle import BROKEN, FINISHED, JOB_STATES
@@ -276,6 +276,7 @@ async def _delayed(request: Request, queue: AsyncQueue) -> PageData:
 
 # -- one job
 
+_MOST_EVENTS: Final = 200
 _KINDS: Final = {
     "completed": "good",
     "running": "good",
@@ -284,6 +285,8 @@ _KINDS: Final = {
     "lost": "bad",
     "cancelled": "warn",
     "asked to stop": "warn",
+    "error": "bad",
+    "timeout": "warn",
 }
 
 
@@ -312,7 +315,8 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
         "id": job_id,
         "job": record,
         "why": why,
-        "timeline": [] if line is None else [_event(line, event) for event in line.steps],
+        "timeline": [] if line is None else [_event(line, event) for event in line.steps[-_MOST_EVENTS:]],
+        "left_out": 0 if line is None else max(0, len(line.steps) - _MOST_EVENTS),
         "earlier": 0 if line is None else line.earlier,
         "now_ms": why.now_ms,
         "expires_at_ms": expires_at_ms(record.fields) if record is not None else 0,
@@ -337,9 +341,14 @@ def _event(line: Timeline, event: TimelineEvent) -> Event:
         how = f"{attempt.outcome} after" if attempt.ended_at_ms else "running for"
         text = f"attempt {attempt.number}: {how} {span(attempt.duration_ms)}{by}"
         return Event(event.at_ms, text, _KINDS.get(attempt.outcome, ""), attempt.error)
+    if (it := event.operation) is not None:
+        is_over = event.what == OVER or (it.kind == STEP_KIND and it.ended_at_ms)
+        text = f"{event.text} after {span(it.duration_ms)}" if is_over else event.text
+        kind = "next" if event.at_ms > line.now_ms else _KINDS.get(it.outcome, "") if is_over else ""
+        return Event(event.at_ms, text, kind, it.note if is_over or it.outcome in (WAITING, RETRY) else "")
     late = line.promoted_at_ms - line.due_at_ms
     more = f"{span(late)} late" if event.what == "promoted" and late >= 0 else ""
-    return Event(event.at_ms, event.what, "next" if event.at_ms > line.now_ms else _KINDS.get(event.what, ""), more)
+    return Event(event.at_ms, event.text, "next" if event.at_ms > line.now_ms else _KINDS.get(event.what, ""), more)
 
 
 # -- schedules

@@ -69,8 +69,8 @@ def _in_words(wait: RunWait, fields: Mapping[str, str], now_ms: int, batch: Batc
     if wait.kind == "retry":
         tries, _, _, error = (*fields.get(TRIES + wait.name, "").split(" ", 3), "", "", "", "")[:4]
         return f"step {wait.name} is tried again in {left}: try {tries} failed with {error}"
-    since_ms = _since_ms(fields, wait.name)
-    waits = f"has waited {span(max(0, now_ms - since_ms))}" if since_ms else "waits"
+    since = since_ms(fields, wait.name)
+    waits = f"has waited {span(max(0, now_ms - since))}" if since else "waits"
     if wait.kind != "receive":
         return f"it {waits} for {_jobs_of(wait, batch)}"
     limit = "" if wait.until_ms is None else f", and waits another {left} at the most"
@@ -86,7 +86,8 @@ def _jobs_of(wait: RunWait, batch: BatchProgress | None) -> str:
     return f"the jobs of {wait.name}, batch {wait.group}: {batch.completed:,} of {batch.total:,} have completed{failed}"
 
 
-def _since_ms(fields: Mapping[str, str], name: str) -> int:
+def since_ms(fields: Mapping[str, str], name: str) -> int:
+    """Since when an operation waits, ms; 0 if that is not recorded."""
     return whole(fields.get(UNTIL + name, "").partition(" ")[2])
 
 
@@ -98,11 +99,28 @@ def waits_facts(fields: Mapping[str, str], batches: Mapping[str, BatchProgress])
             "name": wait.name,
             "topic": wait.topic or None,
             "batch": batches[wait.group]._asdict() if wait.group in batches else None,
-            "since_ms": _since_ms(fields, wait.name) or None,
+            "since_ms": since_ms(fields, wait.name) or None,
             "until_ms": None if wait.until_ms in (None, LAST_INSTANT_MS) else wait.until_ms,
         }
         for wait in RunWait.read(fields.get("waits"))
     ]
+
+
+def error_of(memo: Memo) -> str:
+    """What went wrong in an operation; '' if nothing did."""
+    if memo.outcome != "error":
+        return ""
+    return str(memo.value[0] if memo.kind == "map" and isinstance(memo.value, list) and memo.value else memo.value)
+
+
+def arrivals(fields: Mapping[str, str]) -> list[tuple[int, str]]:
+    """When messages arrived that nothing has taken, and their topics."""
+    found = []
+    for field, box in fields.items():
+        if field.startswith("inbox:"):
+            lines = [line for line in box.split("\n") if line]
+            found += [(whole(line.partition(" ")[0]), field.removeprefix("inbox:")) for line in lines]
+    return sorted(found)
 
 
 def messages(fields: Mapping[str, str]) -> Iterator[tuple[str, int]]:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from schedq.errors import ArgumentsError, BatchCancelled, BatchFailed, JobGone, UsageError
+from schedq.inspect.batch_timeline import BatchTimeline, batch_timeline
 from schedq.model.groups import (
     LEAST_TTL_S,
     MOST_LINKS,
@@ -179,6 +180,18 @@ class BatchVerbs:
     def failures(self, offset: int = 0, limit: int = 100) -> RoundTrips[list[ChildFailure]]:
         """Return children that failed, in the order in which they did: a page of at most 1000."""
         return groups.failures(self._connections.settings, self.id, offset, min(limit, _PAGE))
+
+    @verb
+    def timeline(self, failures: int = 20) -> RoundTrips[BatchTimeline]:
+        """Return its history: its beginning and its end, the first children that failed, and the call at the end.
+
+        Args:
+            failures: how many children that failed are shown at most, 0 to 200.
+
+        Raises:
+            JobGone: nothing is stored under this id.
+        """
+        return batch_timeline(self._connections.settings, self.id, failures)
 
     @verb
     def then_job(self) -> RoundTrips[Job[Any]]:

@@ -34,7 +34,10 @@ def test_batches_are_listed_and_shown(run: Run, batch: Batch) -> None:
     shown = run("batches", "show", "squares").out
     assert "running" in shown
     assert "children" in shown
-    assert run("batches", "show", "squares", "--json").json["completed"] == 1
+    timeline = [" ".join(line[25:].split()) for line in shown.partition("timeline")[2].splitlines()]
+    assert {"began", "last children added", "child 1 failed it is negative"} <= {*timeline}
+    found = run("batches", "show", "squares", "--json").json
+    assert (found["completed"], found["timeline"]["failures"]) == (1, 1)
 
 
 def test_failures_are_shown_with_their_arguments(run: Run, batch: Batch) -> None:

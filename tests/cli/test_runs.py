@@ -90,3 +90,7 @@ def test_a_job_shows_what_its_run_has_done_and_waits_for(run: Run, queue: Queue)
     assert "charge" in out
     assert '{"paid": 12}' in out
     assert "step:charge" not in out
+    timeline = [line[25:].split("  ")[0] for line in out.partition("timeline")[2].splitlines()]
+    assert {"run began", "step charge: ok", "receive begins", "message on topic news, which nothing has taken"} <= {
+        *timeline
+    }

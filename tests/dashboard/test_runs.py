@@ -46,6 +46,10 @@ def test_steps_and_waits_are_shown(visitor: Visitor, waiting: Job[Any]) -> None:
     assert re.search(r'It has waited [^.]* for a message on topic "verdict"', text), text
     assert re.search(r'Done so far .* charge ok \S+ m?s [\d:.]+ \{"receipt": 5\} ship error .*no <parcel>', text), text
     assert "9999-" not in text
+    timeline = text.partition("Timeline")[2].partition("Facts")[0]
+    assert re.search(
+        r"run began .* step charge: ok after .* step ship: error after .* receive verdict begins", timeline
+    )
     assert "Due – never" in text
 
 
