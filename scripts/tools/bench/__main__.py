@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from scripts.tools.bench import arena, processes, report
-from scripts.tools.bench.entries import CONTESTANTS, PEERS, SCHEDQ, Contestant
-from scripts.tools.bench.environments import Environments, MissingEnvironmentError
+from scripts.tools.bench.beginning import begin, ready, say
+from scripts.tools.bench.entries import CONTESTANTS, PEERS, SCHEDQ
 from scripts.tools.bench.limits import rows as limit_rows
 from scripts.tools.bench.limits import session as limits
-from scripts.tools.bench.machine import find_server, machine
 from scripts.tools.bench.rows import ROWS, Row
 from scripts.tools.bench.session import Session
-from scripts.tools.bench.timing import SEED
 
 OTHERS = ("limit", "scale")
 """Rows that do not belong to a contestant."""
@@ -158,13 +155,13 @@ def _measure(
     quick: bool,
 ) -> dict[str, Any]:
     began = time.monotonic()
-    environments, binary, found = _begin(server, folder, quick=quick)
+    environments, binary, found = begin(server, folder, quick=quick)
     try:
-        ready = _make(environments, names if rows else [], found)
+        made = ready(environments, (CONTESTANTS[name] for name in names) if rows else (), found)
         if before:
             found = continued(before, found)
-        session = Session(environments, binary, found, _say, is_quick=quick)
-        session.measure(rows, ready, runs)
+        session = Session(environments, binary, found, say, is_quick=quick)
+        session.measure(rows, made, runs)
         if "limit" in others:
             session.measure_limit()
         if "scale" in others:
@@ -176,23 +173,14 @@ def _measure(
     return found
 
 
-def _begin(server: Path | None, folder: Path, *, quick: bool) -> tuple[Environments, Path, dict[str, Any]]:
-    """Prepare this process; returns the environments, the server's executable, and empty results."""
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by default in a shell script's background
-    processes.adopt_orphans()
-    binary, server_name = find_server(server, _say)
-    return Environments(folder.absolute(), _say), binary, _blank() | {"server": server_name, "quick": quick}
-
-
 def _measure_limits(
     rows: list[str], names: list[str], runs: int, server: Path | None, folder: Path, *, quick: bool
 ) -> dict[str, Any]:
-    environments, binary, found = _begin(server, folder, quick=quick)
+    environments, binary, found = begin(server, folder, quick=quick)
     try:
-        ready = _make(environments, names, found)
-        session = limits.Session(environments, binary, found, _say, is_quick=quick)
-        session.measure([row for name, row in limit_rows.ROWS.items() if name in rows], ready, runs)
+        made = ready(environments, (CONTESTANTS[name] for name in names), found)
+        session = limits.Session(environments, binary, found, say, is_quick=quick)
+        session.measure([row for name, row in limit_rows.ROWS.items() if name in rows], made, runs)
     finally:
         arena.closing.set()
         processes.end_all()
@@ -211,43 +199,6 @@ def continued(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
             raise click.ClickException(f"--add: the earlier run had {name} {value!r}, this one has {now[name]!r}")
     left_out = list(dict.fromkeys([*before.get("left_out", ()), *now["left_out"]]))
     return before | {"versions": before["versions"] | now["versions"], "left_out": left_out}
-
-
-def _blank() -> dict[str, Any]:
-    """Empty results."""
-    return {
-        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "machine": machine(),
-        "seed": SEED,
-        "versions": {},
-        "figures": {},
-        "left_out": [],
-        "troubles": [],
-    }
-
-
-def _make(environments: Environments, names: list[str], found: dict[str, Any]) -> list[Contestant]:
-    """The contestants whose environment could be created."""
-    ready = []
-    for name in names:
-        try:
-            environments.make(CONTESTANTS[name])
-            found["versions"][name] = environments.versions(CONTESTANTS[name])
-            ready.append(CONTESTANTS[name])
-        except MissingEnvironmentError as error:
-            if name == SCHEDQ.name:
-                raise click.ClickException(f"{name} can't be measured: {error}") from error
-            found["left_out"].append(f"{name} is skipped: {error}")
-            _say(found["left_out"][-1])
-    return ready
-
-
-def _say(words: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)
-
-
-def _end(*_: object) -> NoReturn:
-    sys.exit(143)
 
 
 if __name__ == "__main__":
