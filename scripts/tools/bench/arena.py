@@ -167,6 +167,10 @@ class Arena:
         self.produce("fill", kind, jobs)
         self.wait_for(before + jobs, 60)
         self.pause(0.5)
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove all marks."""
         self._marks.write_bytes(b"")
 
     def marked(self) -> int:

@@ -59,7 +59,7 @@ _CELERY_SET_UP: Final = (
 SCHEDQ: Final = Contestant(
     "schedq",
     "with_schedq",
-    (*_REDIS, "croniter>=6", "click>=8.4", "rich>=13.7", _UVLOOP),
+    (*_REDIS, "croniter>=6", "click>=8.4", "msgspec>=0.19", "rich>=13.7", _UVLOOP),
     "concurrency 200 for async handlers, 32 for plain ones (default 10 for both, and in the idle and crash rows); "
     "results, totals, events, log and histories on, as by default",
     (ASYNC, PLAIN),
