@@ -14,7 +14,7 @@ from schedq.model.runs import Memo
 from schedq.workflows.branches import FORKED, WORKING, Branch, Undecided
 from schedq.workflows.operation import cancelled, recalled
 from schedq.workflows.replay import QUIET_TURNS
-from schedq.workflows.run import WorkflowRun
+from schedq.workflows.run import CALL, MAP, WorkflowRun
 
 T = TypeVar("T")
 MOST_BRANCHES: Final = 100
@@ -103,8 +103,10 @@ class _Fork:
     ) -> None:
         """End all branches, also if the operation was cancelled, and note that."""
         await self._end(self.children)
-        if isinstance(error, asyncio.CancelledError) and self.memo is None:
-            cancelled(self._run, self.branch, self.name, self.kind, self._began_ms)
+        if isinstance(error, asyncio.CancelledError):
+            self.branch.undecided += self._abandoned()
+            if self.memo is None:
+                cancelled(self._run, self.branch, self.name, self.kind, self._began_ms)
         self.branch.children = []
 
     async def _keep_decisive(self, memo: Memo) -> None:
@@ -137,7 +139,16 @@ class _Fork:
         run.replay.leave_out(path, self.children)
         for child, work in zip(self.children, self._works, strict=True):
             run.branches.start(child, work, self._over)
+        if self.memo is not None:
+            await self._leave_again(path)
         await self._join(lambda: len(self.ended()) == len(self.children) or enough(self.ended()))
+
+    async def _leave_again(self, path: str) -> None:
+        """Call off again what lost; the attempt that decided may have died before it said so."""
+        kept = tuple(f"{each.path}{mark}" for each in self.children for mark in "/.")
+        for name, memo in [*self._run.record.memos.items()]:
+            if name.startswith(f"{path}.") and not name.startswith(kept):
+                await self._run.leave(name, memo)
 
     async def _join(self, enough: Callable[[], bool]) -> None:
         """Only wait for branches, until they are enough."""
@@ -210,9 +221,15 @@ class _Fork:
             name for each in self.children if each is not decisive for below in each.below() for name in below.received
         ]
 
+    def _abandoned(self, decisive: Branch | None = None) -> list[Undecided]:
+        """Operations of branches that were cancelled, and for which other jobs still work."""
+        others = [each for each in self.children if each is not decisive]
+        return [it for each in others for it in each.undecided if it.memo.kind in (CALL, MAP)]
+
     async def decides(self, winner: Branch) -> None:
-        """Store that a branch has won."""
+        """Store that a branch has won. What lost is stored before, or no later attempt could call it off."""
         run, branch = self._run, self.branch
+        branch.undecided += self._abandoned(winner)
         await run.store_decisions(branch)
         memo = Memo(self.kind, "ok", self.label_of(winner), self._began_ms, winner.reached_ms, 1)
         stored = await run.requests.ask(branch, run.record.decide(self.name, memo, self._losers(winner)))
@@ -234,5 +251,5 @@ class _Fork:
         if self.memo is None and not (is_certain and self.kind == "gather"):
             value = [self.label_of(decisive), described(error)]
             memo = Memo(self.kind, "error", value, self._began_ms, decisive.reached_ms, 1)
-            self.branch.undecided.append(Undecided(self.name, memo, self._losers(decisive)))
+            self.branch.undecided += [*self._abandoned(decisive), Undecided(self.name, memo, self._losers(decisive))]
         return error

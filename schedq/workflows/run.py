@@ -12,10 +12,10 @@ from schedq.errors import SchedqError, UsageError
 from schedq.logs import log
 from schedq.model.outcome import Discard, Policy, described
 from schedq.model.records import ClaimedJob
-from schedq.model.runs import RunWait
+from schedq.model.runs import Memo, RunWait
 from schedq.queue.requests import Connections
 from schedq.transitions import groups
-from schedq.workflows.branches import ENDED, WAITING, WORKING, Branch, Branches, Undecided
+from schedq.workflows.branches import ENDED, WAITING, WORKING, Branch, Branches
 from schedq.workflows.calls import Calls
 from schedq.workflows.limits import nearest_limit_ms, watch
 from schedq.workflows.place import Place
@@ -122,8 +122,8 @@ class WorkflowRun:
                 self._changed.clear()
                 await self._changed.wait()
             else:
-                for it in main.undecided:
-                    await self._leave(it)
+                for it in main.undecided if main.error is None else ():  # a mistake in the code decides nothing
+                    await self.leave(it.name, it.memo)
         except asyncio.CancelledError:
             await self._put_down()
             raise
@@ -245,11 +245,12 @@ class WorkflowRun:
             await self.requests.ask(branch, self.record.decide(it.name, it.memo, it.losers))
             self.record.memos[it.name] = it.memo
             del branch.undecided[0]
-            await self._leave(it)
+            await self.leave(it.name, it.memo)
 
-    async def _leave(self, it: Undecided) -> None:
-        if it.memo.kind in (CALL, MAP) and it.memo.outcome == CANCELLED:
-            await self.call_off(it.name)
+    async def leave(self, name: str, memo: Memo) -> None:
+        """Call off the jobs of an operation that is over, if it was cancelled."""
+        if memo.kind in (CALL, MAP) and memo.outcome == CANCELLED:
+            await self.call_off(name)
 
     async def call_off(self, name: str) -> None:
         """Call off the jobs of an operation that was cancelled. Those of a run that ends need no word."""
