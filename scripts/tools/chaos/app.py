@@ -15,11 +15,11 @@ from typing import Any, Final, Literal
 
 from schedq import Discard, Fixed, Queue, Snooze, current_job
 from scripts.tools.chaos import orders, resources
+from scripts.tools.chaos.attempts import VISIBILITY_MS
 from scripts.tools.chaos.record import Recorder, now
 from scripts.tools.chaos.request_log import RequestLog
 from scripts.tools.chaos.resources import Connection, Session
 
-VISIBILITY_MS: Final = 4000
 MAX_ATTEMPTS: Final = 10
 NAMES: Final = ("first", "second")
 POLICIES: Final[dict[str, Literal["latest", "all"]]] = {"first": "latest", "second": "all"}

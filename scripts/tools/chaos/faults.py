@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from scripts.tools.chaos.app import VISIBILITY_MS
+from scripts.tools.chaos.attempts import VISIBILITY_MS
 
 LEASE_S: Final = VISIBILITY_MS / 1000
 SERVER: Final = "server"

@@ -14,15 +14,14 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, cast
 
 import redis
 
 from scripts.tools.chaos import limits_app as app
-from scripts.tools.chaos import logs, record
-from scripts.tools.chaos.app import VISIBILITY_MS
+from scripts.tools.chaos import record
+from scripts.tools.chaos.app_stage import LEFT_OUT, AppStage, drain, judge_laws, look_at_logs
+from scripts.tools.chaos.attempts import VISIBILITY_MS
 from scripts.tools.chaos.faults import INTERVALS_S
 from scripts.tools.chaos.limits_records import Records, read
 from scripts.tools.chaos.limits_verdict import FAULTS, Findings, judge_holds, judge_limits, judge_unique
@@ -32,37 +31,7 @@ from scripts.tools.chaos.timetable import Timetable
 from tests.state import State
 
 MOST_RATE: Final = 30.0
-PATIENCE_S: Final = 240.0
-LEFT_OUT: Final = ("clock_step", "password_refused", "loop_block", "executor_full")
-"""Faults that need handlers, schedules or a clock of their own."""
 _CHANGER_LIVES_S: Final = 5.0
-_CONCURRENCY: Final = 8
-
-
-@dataclass
-class LimitsStage(Stage):
-    """The processes of this run: workers, promoters, and a producer."""
-
-    def start_all(self) -> None:
-        for name in (*(f"worker-{n}" for n in range(5)), "promoter-0", "promoter-1", "producer-0"):
-            self.start(name)
-
-    def _command(self, name: str, url: str, number: int) -> list[str]:
-        if name.startswith("worker"):
-            options = ["--concurrency", str(_CONCURRENCY), "--grace", "1", "--log-format", "json"]
-            options += ["--no-promoter"] if number % 2 else []
-            return ["-m", "schedq", "worker", "scripts.tools.chaos.limits_app:queue", *options]
-        if name.startswith("promoter"):
-            return ["-m", "schedq", "promoter", app.NAME, "--redis", url, "--log-format", "json"]
-        return ["-m", "scripts.tools.chaos.limits_producer", str(self.rate), str(self.seed)]
-
-    def stop_producer(self) -> None:
-        """Stop it once its last job is accepted."""
-        part = self.parts.pop("producer-0", None)
-        if part is not None:
-            part.is_ended = True
-            part.popen.terminate()
-            part.popen.wait(60)
 
 
 class Changer:
@@ -128,7 +97,7 @@ class Changer:
 def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple[dict[str, Any], list[str]]:
     """Run; return the result and a sentence for each fault."""
     found = Findings()
-    with LimitsStage(rate, seed, keeps=keeps) as stage:
+    with AppStage(rate, seed, keeps=keeps, app=app.__name__, queue=app.NAME) as stage:
         storm = Storm(stage, seed, seconds, cast(Timetable, None), LEFT_OUT)
         changer = Changer(stage, random.Random(seed))
         stage.start_all()
@@ -138,16 +107,16 @@ def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple
                 storm.turn()
                 changer.turn()
                 time.sleep(0.02)
-            stage.stop_producer()
+            stage.stop_producer(storm)
             changer.end()
-            drained_s = _drain(stage, storm)
+            drained_s = drain(stage, storm, app.queue.settings.keys.prefix)
         finally:
             changer.kill()
         with stage.server.client() as client:
             state = State.of(client, app.queue.settings.keys)
         records = read(record.read(stage.folder), VISIBILITY_MS)
         judge(records, state, found)
-        _look_at_logs(stage.folder, found)
+        look_at_logs(stage.folder, found)
         if found.complaints and keeps:
             found.complaints.append(f"the records are in {stage.folder}")
     found.complaints += storm.deaths
@@ -166,19 +135,6 @@ def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple
     }, found.complaints
 
 
-def _drain(stage: Stage, storm: Storm) -> float:
-    """Wait until no job waits or runs; returns the seconds it took."""
-    began = time.monotonic()
-    while time.monotonic() < began + PATIENCE_S:
-        storm.turn()
-        with suppress(redis.RedisError), stage.server.client(socket_timeout=5) as client:
-            kinds = {"pending": client.llen, "processing": client.llen, "held": client.zcard, "delayed": client.zcard}
-            if not any(count(f"{app.queue.settings.keys.prefix}{name}") for name, count in kinds.items()):
-                break
-        time.sleep(0.1)
-    return time.monotonic() - began
-
-
 def judge(records: Records, state: State, found: Findings) -> None:
     """Judge a run from its records and the final contents of Redis."""
     code = {name: json.loads(text) for name, text in app.queue.settings.gates.items()}
@@ -191,13 +147,4 @@ def judge(records: Records, state: State, found: Findings) -> None:
     completed = set(state.ids("completed"))
     for job_id in records.accepted - (completed & records.done):
         found.say("lost", f"{job_id} was accepted and is {state.job(job_id)}")
-    for law, complaints in state.broken_laws().items():
-        for complaint in complaints:
-            found.say("unlawful", f"{law}: {complaint}")
-
-
-def _look_at_logs(folder: Path, found: Findings) -> None:
-    for path in sorted(folder.glob("*-*.log")):
-        for line in logs.lines(path):
-            if logs.is_schedqs_own(line):
-                found.say("tracebacks", f"{path.stem}: {line.text}\n{line.traceback}")
+    judge_laws(state, found)

@@ -11,18 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from schedq import Fixed, Queue, Rate, RateLimited, Task, Unique, current_job
-from scripts.tools.chaos.app import VISIBILITY_MS
+from scripts.tools.chaos import attempts
+from scripts.tools.chaos.attempts import VISIBILITY_MS, now_ms
 from scripts.tools.chaos.record import Recorder, now
 from scripts.tools.chaos.request_log import RequestLog
 
 NAME: Final = "limits"
 LIMITED_S: Final = (0.2, 0.5, 1.2)
 """How long a job that raises `RateLimited` lets others wait."""
-
-
-def now_ms() -> float:
-    """The machine's time, which is Redis's time, too."""
-    return round(time.time() * 1000, 3)
 
 
 queue = Queue(
@@ -53,21 +49,12 @@ if "CHAOS_FOLDER" in os.environ and "CHAOS_KEY" in os.environ:  # in the process
 @contextmanager
 def noted(number: int, unique: str = "", limited: tuple[float, str] | None = None) -> Iterator[None]:
     """Record the attempt's start and end. The first attempt of a limited job raises `RateLimited` at its end."""
-    assert recorder is not None
     job = current_job()
-    token, claimed_ms = job.claim_token, job._job.claimed_at_ms
-    recorder.write("begin", now_ms(), job.id, token, job.gate, job.key, job.attempts, claimed_ms, number, unique)
-    how: list[Any] = ["done"]
-    try:
+    with attempts.noted(recorder, job.gate, job.key, number, unique) as how:
         yield
         if limited is not None and not _is_noted(job.id):
-            how = ["limited", *limited]
+            how[:] = ["limited", *limited]
             raise RateLimited(after=limited[0], scope=limited[1])  # type: ignore[arg-type]
-    except BaseException as error:
-        how = how if how[0] == "limited" else [type(error).__name__]
-        raise
-    finally:
-        recorder.write("left", now_ms(), job.id, token, *how)
 
 
 def _is_noted(job_id: str) -> bool:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from schedq import SchedqError
 from schedq.transitions import Operation, gates
-from scripts.tools.chaos.limits_app import SCHEDULES, now_ms, queue, recorder
+from scripts.tools.chaos.attempts import now_ms
+from scripts.tools.chaos.limits_app import SCHEDULES, queue, recorder
 
 CHANGES: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
     # gate: what may be set; each change sets all of it, so that the last one tells the limits in force

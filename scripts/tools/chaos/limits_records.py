@@ -102,17 +102,18 @@ class _Worker:
             elif kind == "renewed":
                 self._renewed(*rest)
         for token, attempt in self.attempts.items():
-            self._cut(token, self.leases[token])
+            attempt.leased_until = self.leases[token]
+            self._cut(token, attempt.leased_until)
             found.attempts.append(attempt)
 
     def _begin(
         self, _: float, job_id: str, token: str, gate: str, key: str, __: int, claimed: float, number: int, unique: str
     ) -> None:
-        self.attempts[token] = Attempt(job_id, gate, key, number, claimed, math.inf, unique)
+        self.attempts[token] = Attempt(job_id, gate, key, number, claimed, math.inf, unique, token=token)
         self.leases[token] = max(self.leases.get(token, 0.0), claimed + self._visibility_ms)
 
     def _left(self, found: Records, at: float, job_id: str, token: str, how: str, *more: Any) -> None:
-        self.attempts[token].left = at
+        self.attempts[token].left, self.attempts[token].how = at, how
         self._cut(token, at)
         if how == "done":
             found.done.add(job_id)
@@ -121,12 +122,16 @@ class _Worker:
 
     def _settle(self, at: float, number: int, endings: list[Any]) -> None:
         self._sent[number] = (at * 1000 + self._ahead, endings)
-        for _, _, token, _ in endings:
+        for move, _, token, _ in endings:
             self._cut(token, at * 1000 + self._ahead - SLACK_MS)
+            if token in self.attempts:
+                self.attempts[token].moves += (move,)
 
     def _settled(self, found: Records, at: float, number: int, replies: list[str], _: int) -> None:
         sent, endings = self._sent[number]
         for (move, _, token, _), reply in zip(endings, replies, strict=True):
+            if reply in ("OK", "DUPLICATE") and token in self.attempts:
+                self.attempts[token].move = move
             if move == "limit" and reply == "OK" and token in self._limits:
                 after, scope = self._limits[token]
                 it = self.attempts[token]

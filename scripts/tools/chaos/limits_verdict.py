@@ -49,6 +49,11 @@ class Attempt:
         claimed: when it was claimed.
         held_until: until when it certainly had its lease.
         left: when its handler ended; infinity if it was killed.
+        token: of its claim.
+        leased_until: until when it certainly had its lease, if it had not given it back.
+        how: how its handler ended, in its own words; '' if it was killed.
+        moves: how the worker asked to end it, as often as it did.
+        move: the one that is confirmed; '' if none is.
     """
 
     job_id: str
@@ -59,6 +64,11 @@ class Attempt:
     held_until: float
     unique: str = ""
     left: float = math.inf
+    token: str = ""
+    leased_until: float = 0.0
+    how: str = ""
+    moves: tuple[str, ...] = ()
+    move: str = ""
 
 
 @dataclass(slots=True)

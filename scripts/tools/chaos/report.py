@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.tools.chaos.app import VISIBILITY_MS
+from scripts.tools.chaos.attempts import VISIBILITY_MS
 from scripts.tools.chaos.faults import KINDS
 from scripts.tools.handbook import Block
 
