@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from scripts.tools.chaos import isolated, limits, outbox, report
+from scripts.tools.chaos import isolated, limits, outbox, report, workflows
 from scripts.tools.chaos.faketime import MissingError, library, preloaded
 from scripts.tools.chaos.faults import INTERVALS_S, SCENES
 from scripts.tools.chaos.run import Options, failed, run
@@ -59,6 +59,12 @@ MOST_SHOWN = 20
     help="Instead: jobs in gates of all kinds, whose limits change meanwhile; judged by what handlers recorded.",
 )
 @click.option(
+    "--workflows",
+    "has_workflows",
+    is_flag=True,
+    help="Instead: workflows, batches and chains of all kinds; judged by what handlers recorded.",
+)
+@click.option(
     "--handbook", "for_handbook", is_flag=True, help="Write the handbook's table from the recorded soak; runs nothing."
 )
 def main(
@@ -73,6 +79,7 @@ def main(
     is_isolated: bool,
     orders: int | None,
     has_limits: bool,
+    has_workflows: bool,
     for_handbook: bool,
 ) -> None:
     """Kill, freeze and disconnect real processes; check that no job is lost or repeated without reason."""
@@ -88,6 +95,8 @@ def main(
         _end(*outbox.run(orders, seed))
     if has_limits:
         _end(*limits.run(seconds, seed, min(rate, limits.MOST_RATE), keeps=keep))
+    if has_workflows:
+        _end(*workflows.run(seconds, seed, min(rate, workflows.MOST_RATE), keeps=keep))
     faketime = _faketime()
     announced("scripts/chaos", None if faketime is None else preloaded(faketime))
     result, complaints = run(Options(seconds, seed, rate, faketime, also, keep, leave_out))

@@ -1,0 +1,168 @@
+"""What `scripts/chaos --workflows` starts, and what a run without faults returns.
+
+A run's function performs a *program*: a list of operations, each [verb, label, ...], where the label is its name:
+
+    step      failures (how many tries fail), whether it is async, ms that each try takes
+    sleep     ms
+    until     ms after the run's beginning
+    receive   topic
+    patience  topic, ms: receive with that timeout, again until there is a message
+    call      flag of the child
+    nested    program of a run of its own
+    map       total, concurrency, tolerate, {number: flag}, ms that each child takes
+    gather    programs of the branches
+    race      topic, ms: a message against a sleep; if that wins, the message is received afterwards
+    late      total, concurrency, ms, ms of each child: a map that loses against a sleep
+    ruin      flag: a step that fails for good, which ends the run
+    over      how often the run starts over
+
+A flag says how a child or a step goes: `ok`, `once` (its first try fails), `bad` (it fails for good), `mended` (it
+fails for good until it is mended). The result is the list of what the operations came to.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Program = list[list[Any]]
+FAILED: Final = "failed"
+LOST_RACE: Final = "late"
+_ALLOWED_TO_FAIL: Final = ("bad", "mended")
+
+
+@dataclass
+class Plan:
+    """One run, batch or chain.
+
+    Attributes:
+        number: tells it from others; the ids of all that it has are derived from it.
+        kind: run, batch or chain.
+        what: a run's `program`; of a batch `total`, `concurrency`, `tolerate`, `flags`, `ms` and `keep`; of a chain its
+            `flags`, by number, its `total` and `ms`.
+        acts: what the producer does with it in turn, each [seconds to wait before, what, ...].
+        ends: the status at the end.
+    """
+
+    number: int
+    kind: str
+    what: dict[str, Any]
+    acts: list[list[Any]]
+    ends: str = "completed"
+    name: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}-{self.number}"
+
+    @property
+    def has(self) -> set[str]:
+        """What the producer does with it."""
+        return {act[1] for act in self.acts}
+
+    @property
+    def messages(self) -> dict[str, int]:
+        """Topic → how many messages it gets."""
+        return dict(Counter(act[2] for act in self.acts if act[1] == "send"))
+
+
+def value_of(number: int, label: str, life: int = 0) -> int:
+    """What a step or a single child returns."""
+    return zlib.crc32(f"{number} {label} {life}".encode()) % 100_000
+
+
+def child_value(number: int, label: str, n: int) -> int:
+    """What a child of a map or a batch returns."""
+    return zlib.crc32(f"{number} {label} {n}".encode()) % 1000
+
+
+def link_value(n: int, before: int) -> int:
+    """What a link of a chain returns."""
+    return (before * 31 + n + 1) % 1_000_003
+
+
+def chain_value(total: int) -> int:
+    """What the last link of a chain returns."""
+    value = 0
+    for n in range(total):
+        value = link_value(n, value)
+    return value
+
+
+def flag_of(flags: dict[str, str], n: int) -> str:
+    """How the child of this number goes."""
+    return flags.get(str(n), "ok")
+
+
+def failing(flags: dict[str, str], *, is_mended: bool) -> set[int]:
+    """The numbers of the children that fail for good."""
+    return {int(n) for n, flag in flags.items() if flag == "bad" or (flag == "mended" and not is_mended)}
+
+
+def allowed(total: int, tolerate: float) -> float:
+    """How many children may fail."""
+    return int(tolerate * total + 1e-9) if tolerate < 1 else tolerate
+
+
+def child_values(number: int, label: str, total: int, flags: dict[str, str], *, is_mended: bool) -> list[int]:
+    """What the children of a map or a batch return, in their order, without those that fail."""
+    left_out = failing(flags, is_mended=is_mended)
+    return [child_value(number, label, n) for n in range(total) if n not in left_out]
+
+
+def operations(program: Program) -> Iterator[list[Any]]:
+    """All operations of a program, also those of branches and nested runs."""
+    for op in program:
+        yield op
+        for inner in op[2] if op[0] == "gather" else [op[2]] if op[0] == "nested" else ():
+            yield from operations(inner)
+
+
+@dataclass
+class Outcome:
+    """Works out what a run returns.
+
+    Args:
+        number: the number of its plan.
+        is_mended: what can be mended was.
+    """
+
+    number: int
+    is_mended: bool = False
+    _taken: Counter[str] = field(default_factory=Counter)
+
+    def of(self, program: Program, life: int = 0) -> list[Any]:
+        """The result of the last life."""
+        found = []
+        for verb, label, *more in program:
+            if verb == "over":
+                if life < more[0]:
+                    return self.of(program, life + 1)
+            else:
+                found.append(self._of(verb, label, more, life))
+        return found
+
+    def _of(self, verb: str, label: str, more: Sequence[Any], life: int) -> Any:
+        if verb in ("sleep", "until"):
+            return None
+        if verb in ("receive", "patience", "race"):
+            self._taken[more[0]] += 1
+            return [more[0], self._taken[more[0]] - 1]
+        if verb == "call":
+            return FAILED if more[0] == "bad" else child_value(self.number, label, 0)
+        if verb == "nested":
+            return Outcome(self.number, self.is_mended).of(more[0])
+        if verb == "gather":
+            return [self.of(branch, life) for branch in more[0]]
+        if verb == "late":
+            return LOST_RACE
+        if verb == "map":
+            total, _, tolerate, flags, _ = more
+            count = len(failing(flags, is_mended=self.is_mended))
+            if count > allowed(total, tolerate):
+                return [FAILED, count, total]
+            return child_values(self.number, label, total, flags, is_mended=self.is_mended)
+        return value_of(self.number, label, life)
