@@ -55,6 +55,7 @@ class Branch:
         reached_ms: the instant that it has reached, by its operations: the end of the last one that is over.
         undecided: decisions on which it continues, not stored yet.
         received: the operations that took messages since its last step.
+        unseen: those that did when it was cancelled, so its code has not seen them.
         topic: the topic whose messages it waits for, or ''.
         children: the branches that it waits for.
         result, error: how it ended.
@@ -70,6 +71,7 @@ class Branch:
         self.is_closed = self.is_losing = self.is_blocked = False
         self.undecided: list[Undecided] = []
         self.received: list[str] = []
+        self.unseen: list[str] = []
         self.topic = ""
         self.children: list[Branch] = []
         self.result: Any = None
@@ -114,11 +116,26 @@ class Branch:
         elif memo.kind == "receive" and memo.outcome == "ok":
             self.received.append(name)
 
+    def missed(self, name: str, memo: Memo) -> None:
+        """An operation of it was over, but it was cancelled there: its code has not seen the message."""
+        if memo.kind == "receive" and memo.outcome == "ok":
+            self.unseen.append(name)
+
+    @property
+    def unused(self) -> list[str]:
+        """Operations whose messages go back if it loses: its code has not seen or not used them."""
+        return [*self.received, *self.unseen]
+
     def joined(self, child: Branch) -> None:
         """It continues with the outcome of a branch below it."""
         self.reached_ms = max(self.reached_ms, child.reached_ms)
         self.undecided += child.undecided
+        self.keep_unused(child)
+
+    def keep_unused(self, child: Branch) -> None:
+        """If it loses, what a branch below it has not used goes back, too."""
         self.received += child.received
+        self.unseen += child.unseen
 
 
 class Branches:

@@ -107,6 +107,8 @@ class _Fork:
             self.branch.undecided += self._abandoned()
             if self.memo is None:
                 cancelled(self._run, self.branch, self.name, self.kind, self._began_ms)
+            for each in self.children:
+                self.branch.keep_unused(each)
         self.branch.children = []
 
     async def _keep_decisive(self, memo: Memo) -> None:
@@ -218,7 +220,7 @@ class _Fork:
 
     def _losers(self, decisive: Branch) -> list[str]:
         return [
-            name for each in self.children if each is not decisive for below in each.below() for name in below.received
+            name for each in self.children if each is not decisive for below in each.below() for name in below.unused
         ]
 
     def _abandoned(self, decisive: Branch | None = None) -> list[Undecided]:

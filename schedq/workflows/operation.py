@@ -34,7 +34,10 @@ async def recorded(run: WorkflowRun, kind: str, base: str, perform: Perform) -> 
                 await run.replay.block(branch, math.inf)
             memo = run.record.memos[name] = await perform(branch, name)
         except asyncio.CancelledError:
-            cancelled(run, branch, name, kind, began_ms)
+            if (stored := run.record.memos.get(name)) is None:
+                cancelled(run, branch, name, kind, began_ms)
+            else:  # it was over, although the branch does not continue
+                branch.missed(name, stored)
             raise
         finally:
             branch.operation = ""
@@ -84,7 +87,7 @@ def cancelled(run: WorkflowRun, branch: Branch, name: str, kind: str, began_ms: 
     not over.
     """
     if not branch.is_closed and is_cancelled():
-        losers = [each for below in branch.below() for each in below.received if below is not branch]
+        losers = [each for below in branch.below() for each in below.unused if below is not branch]
         branch.undecided.append(Undecided(name, Memo(kind, CANCELLED, None, began_ms, run.now_ms, 1), losers))
 
 

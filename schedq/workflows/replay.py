@@ -30,6 +30,7 @@ class Replay:
         self._ahead = set(begun)
         self._moved = asyncio.Event()
         self._turns: list[tuple[int, str]] = []
+        self._passed = 0
 
     def reached(self, name: str) -> None:
         """Note that a branch has begun an operation."""
@@ -88,11 +89,13 @@ class Replay:
         entry = (instant_ms, branch.path)
         self._turns.append(entry)
         try:
-            await self.quiet(self._main, _MORE_TURNS)
-            while min(self._turns) != entry:
+            passed = -1
+            while passed != self._passed or min(self._turns) != entry:  # one that has just passed has yet to decide
+                passed = self._passed
                 await self.quiet(self._main, _MORE_TURNS)
         finally:
             self._turns.remove(entry)
+            self._passed += 1
 
     async def quiet(self, branch: Branch, turns: int) -> None:
         """Return when no request of a branch, or of one below it, is in progress for some turns of the event loop."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -85,6 +85,57 @@ def test_the_winner_of_a_race_stays_the_winner(tester: QueueTester, queue: Queue
 
     assert job.result(0) == ["late", "3 days late"]
     assert done == ["late"]
+
+
+async def receive(ctx: WorkflowContext) -> Any:
+    return await ctx.receive("paid")
+
+
+async def receive_two(ctx: WorkflowContext) -> Any:
+    return await ctx.gather(ctx.receive("paid"), ctx.receive("sent"))
+
+
+async def receive_and_clean_up(ctx: WorkflowContext) -> Any:
+    try:
+        return await ctx.receive("paid")
+    finally:
+        await ctx.options(name="clean up").step(str)
+
+
+@pytest.mark.parametrize("wait", [receive, receive_two, receive_and_clean_up])
+def test_a_message_that_comes_after_a_race_was_over_is_left_for_later(
+    tester: QueueTester, queue: Queue, wait: Callable[[WorkflowContext], Any]
+):
+    @queue.workflow
+    async def order(ctx: WorkflowContext) -> list[Any]:
+        winner, _ = await ctx.first(paid=wait(ctx), late=ctx.sleep(2 * DAY))
+        return [winner, await ctx.receive("paid", timeout=1)]
+
+    job = order.enqueue()
+    tester.run_due()
+    queue.pause()
+    tester.fast_forward(3 * DAY)
+    job.send("paid", "by card")  # both are over when a worker looks
+    queue.resume()
+    tester.fast_forward(DAY)
+
+    assert job.result(0) == ["late", "by card"]
+    tester.assert_replays(job)
+
+
+def test_a_message_that_was_taken_within_a_branch_that_loses_goes_back(tester: QueueTester, queue: Queue):
+    @queue.workflow
+    async def order(ctx: WorkflowContext) -> list[Any]:
+        winner, _ = await ctx.first(both=receive_two(ctx), late=ctx.sleep(2 * DAY))
+        return [winner, await ctx.receive("paid", timeout=1)]
+
+    job = order.enqueue()
+    tester.run_due()
+    job.send("paid", "by card")
+    tester.fast_forward(3 * DAY)
+
+    assert job.result(0) == ["late", "by card"]
+    tester.assert_replays(job)
 
 
 def test_branches_wait_side_by_side(tester: QueueTester, queue: Queue, done: list[str]):
