@@ -41,7 +41,7 @@ class Requests:
         """
         task = self._loop.create_task(request)
         self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        task.add_done_callback(self._over)
         branch.asking = task
         try:
             await to_its_end(task, unless=lambda: branch.is_closed)
@@ -65,6 +65,11 @@ class Requests:
                     await asyncio.sleep(_AGAIN_S)
 
         return await self.ask(branch, until_stored())
+
+    def _over(self, request: asyncio.Task[Any]) -> None:
+        self._requests.discard(request)
+        if not request.cancelled():
+            request.exception()  # else asyncio logs it if nothing waits for the request any more
 
     async def ended(self) -> None:
         """Return when the requests of an attempt that has ended are over."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from schedq.errors import RecordFull, StepChanged, StepFailed
 from schedq.model.outcome import Discard, Snooze
+from schedq.model.runs import RunLost
+from schedq.workflows.branches import Branch
 from schedq.workflows.context import WorkflowContext
+from schedq.workflows.requests import Requests
 from tests.workflows.simulated import BEGAN_MS, Stored
 from tests.workflows.world import DAY, World, run
 
@@ -246,3 +251,31 @@ def test_a_run_that_starts_over_has_an_empty_record(world: World):
 
     assert lives.result == 2
     assert world.names == ["turn 0", "turn 1", "turn 2"]
+
+
+def test_a_request_that_an_attempt_has_left_to_itself_is_not_logged_when_it_fails():
+    said: list[Any] = []
+
+    async def attempt() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        main, is_due = Branch("", None, 0), asyncio.Event()
+
+        async def write() -> None:
+            await is_due.wait()
+            raise RunLost("another attempt has the lease")
+
+        async def stop(error: BaseException) -> NoReturn:
+            raise error
+
+        requests = Requests("order-17", main, stop)
+        asking = asyncio.create_task(requests.ask(main, write()))
+        await asyncio.sleep(0)
+        main.close()
+        asking.cancel()
+        await asyncio.wait([asking])
+        is_due.set()
+        await requests.ended()
+
+    asyncio.run(attempt())
+    gc.collect()
+    assert said == []
