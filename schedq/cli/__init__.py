@@ -45,6 +45,7 @@ _TABLE: Final = {
     "gates": ("gates", "Show and control gates: how many jobs run and start."),
     "cron": ("schedules.show:cron", "Explain a cron expression and show its next slots."),
     "doctor": ("doctor", "Diagnose a Redis server and its queues, and suggest remedies."),
+    "watch": ("watch", "Run the doctor again and again, and send a notice when a finding appears or goes."),
     "health": ("stats:health", "Check whether a worker is healthy: exit code 0 or 1."),
     "exporter": ("servers:exporter", "Serve metrics of all queues of a Redis to Prometheus."),
     "server": ("servers:server", "Start or stop the embedded server of a folder."),

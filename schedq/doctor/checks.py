@@ -33,6 +33,8 @@ class Finding:
         remedy: what to do.
         queue: the queue, or '' if it is about the server or all queues.
         examples: the first few ids, keys or names that it is about.
+        about: the task, gate, key or setting, where one queue may have several findings of this code; else ''.
+        value: its main figure, such as a number of jobs; None without one.
     """
 
     code: str
@@ -42,6 +44,8 @@ class Finding:
     remedy: str
     queue: str = ""
     examples: tuple[str, ...] = ()
+    about: str = ""
+    value: int | None = None
 
     def tagged(self, prefix: str) -> Finding:
         """The same finding with the key names of a cluster, which begin with `prefix`."""
@@ -63,6 +67,8 @@ class Check(Generic[T]):
     means: str | Callable[[T], str]
     remedy: str | Callable[[T], str]
     examples: Callable[[T], tuple[str, ...]] = lambda _: ()
+    about: Callable[[T], str] = lambda _: ""
+    value: Callable[[T], int | None] = lambda _: None
 
     def finding(self, facts: T, queue: str = "") -> Finding:
         """The finding of this row for these facts."""
@@ -74,6 +80,8 @@ class Check(Generic[T]):
             (self.remedy(facts) if callable(self.remedy) else self.remedy).replace("{queue}", queue),
             queue,
             self.examples(facts),
+            self.about(facts),
+            self.value(facts),
         )
 
 
@@ -100,7 +108,8 @@ def grouped(
         if found := [thing for kind, thing in kinds if kind is check]:
             one = check.finding(found[0], queue)
             says = ("at least " if at_least else "") + count(len(found), one.says)
-            yield replace(one, says=says, examples=few(name for thing in found for name in check.examples(thing)))
+            examples = few(name for thing in found for name in check.examples(thing))
+            yield replace(one, says=says, examples=examples, value=len(found))
 
 
 def few(things: Iterable[str]) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ GATES: Final[tuple[Check[GateStatus], ...]] = (
         lambda it: (
             f"restart a worker whose code defines it, or set the limits: schedq gates set {it.name} --queue {{queue}}"
         ),
+        about=lambda it: it.name,
+        value=lambda it: it.waiting,
     ),
     Check(
         "gate-undefined",
@@ -59,6 +61,8 @@ GATES: Final[tuple[Check[GateStatus], ...]] = (
             f"start a worker whose code has queue.gate({it.name!r}, ...), or set limits: schedq gates set {it.name} "
             "--queue {queue} --concurrency N"
         ),
+        about=lambda it: it.name,
+        value=lambda it: it.waiting,
     ),
     Check(
         "gate-paused",
@@ -67,6 +71,8 @@ GATES: Final[tuple[Check[GateStatus], ...]] = (
         lambda it: f"gate {it.name} is paused: {_waits(it)}",
         "nothing of it starts",
         lambda it: f"schedq gates resume {it.name} --queue {{queue}}",
+        about=lambda it: it.name,
+        value=lambda it: it.waiting,
     ),
     Check(
         "gate-full",
@@ -78,6 +84,8 @@ GATES: Final[tuple[Check[GateStatus], ...]] = (
         ),
         "a job that does not end keeps its place from others",
         lambda it: f"schedq jobs {{queue}} --state processing --gate {it.name} lists them; give its tasks a timeout",
+        about=lambda it: it.name,
+        value=lambda it: it.waiting,
     ),
 )
 

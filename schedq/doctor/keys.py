@@ -105,6 +105,7 @@ WRONG_TYPE: Final[Check[WrongType]] = Check(
     lambda it: it.means,
     lambda it: f"another program wrote it: inspect it, then move it away: redis-cli RENAME {it.key} {it.key}.aside",
     lambda it: (it.key,),
+    about=lambda it: it.key,
 )
 
 

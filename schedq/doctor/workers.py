@@ -162,8 +162,15 @@ _PAUSED_TASK: Final = (
 )
 _PAUSED: Final = ("schedq's workers take no jobs; those of other programs still do", "schedq resume {queue}")
 LIVENESS: Final[tuple[Check[Liveness], ...]] = (
-    Check("paused-long", "warning", lambda it: it.is_paused_long, _pause, *_PAUSED),
-    Check("paused", "note", lambda it: it.paused_since_ms is not None and not it.is_paused_long, _pause, *_PAUSED),
+    Check("paused-long", "warning", lambda it: it.is_paused_long, _pause, *_PAUSED, value=lambda it: it.waiting),
+    Check(
+        "paused",
+        "note",
+        lambda it: it.paused_since_ms is not None and not it.is_paused_long,
+        _pause,
+        *_PAUSED,
+        value=lambda it: it.waiting,
+    ),
     Check(
         "task-paused-long",
         "warning",
@@ -190,6 +197,7 @@ LIVENESS: Final[tuple[Check[Liveness], ...]] = (
         ),
         "waiting jobs do not run, unless workers of other programs take them: these send no heartbeat",
         "start one: schedq worker MODULE:QUEUE",
+        value=lambda it: it.waiting,
     ),
     Check(
         "stuck-workers",
@@ -199,6 +207,7 @@ LIVENESS: Final[tuple[Check[Liveness], ...]] = (
         "these handlers timed out, were cancelled or lost their lease, but still run; a thread can't be killed",
         "restart these workers; set a timeout on whatever the handlers wait for",
         lambda it: few(it.stuck),
+        value=lambda it: len(it.stuck),
     ),
     Check(
         "no-promoter",
@@ -219,6 +228,7 @@ LIVENESS: Final[tuple[Check[Liveness], ...]] = (
         "these jobs are lost unless they are enqueued again",
         "schedq jobs {queue} --state broken lists them; when they are dealt with: redis-cli DEL queue:{queue}:broken",
         lambda it: few(it.notes),
+        value=lambda it: it.broken,
     ),
     Check(
         "scripts-differ",
@@ -241,6 +251,7 @@ OUTBOX: Final[tuple[Check[Stats], ...]] = (
         "a relay was interrupted and can't tell whether the job was stored, or its id exists with another payload; "
         "later rows with the same order key wait",
         "read the column `held` in the database, then send or discard the row: schedq help outbox",
+        value=lambda it: it.outbox_held,
     ),
     Check(
         "outbox-late",
@@ -252,6 +263,7 @@ OUTBOX: Final[tuple[Check[Stats], ...]] = (
         ),
         "these jobs are committed in the application's database, but not enqueued",
         "start a relay, or read the log of the one that runs",
+        value=lambda it: it.outbox_unsent,
     ),
 )
 
@@ -285,6 +297,7 @@ UNKNOWN_TASK: Final[Check[tuple[UnknownTask, int]]] = Check(
     "they are put back without counting an attempt, and fail after the queue's unknown_for",
     "start a worker whose code has the task, or finish the deployment; if the name is wrong, cancel the jobs",
     lambda it: (it[0].job_id,),
+    about=lambda it: it[0].task,
 )
 _MOST_WORKERS: Final = 200
 _SHORT_MS: Final = 5000
@@ -364,6 +377,7 @@ UNREADABLE: Final[Check[tuple[str, str]]] = Check(
     lambda it: f"the setting {it[0]} is stored as {it[1]!r:.60}",
     "promoters and tools without application code use the library's default instead",
     lambda it: f"restart a worker, which stores the settings again; or redis-cli HDEL queue:{{queue}}:settings {it[0]}",
+    about=lambda it: it[0],
 )
 DISAGREE: Final[Check[Deviation]] = Check(
     "settings-disagree",
@@ -376,6 +390,8 @@ DISAGREE: Final[Check[Deviation]] = Check(
     "each process applies its own value: how histories are trimmed and attempts counted depends on which one acts last",
     "deploy the same Queue(...) settings everywhere, and restart the workers that differ",
     lambda it: few(it.workers),
+    about=lambda it: it.name,
+    value=lambda it: len(it.workers),
 )
 SETTINGS: Final[tuple[Check[SettingsInUse], ...]] = (
     Check(

@@ -54,8 +54,8 @@ def test_programs_get_one_object(run: Run, queue: Queue):
     levels = [LEVELS.index(finding["level"]) for finding in found["findings"]]
     assert levels == sorted(levels)
     (missing,) = [finding for finding in found["findings"] if finding["code"] == "no-worker"]
-    assert missing.keys() == {"code", "level", "says", "means", "remedy", "queue", "examples"}
-    assert (missing["queue"], missing["level"]) == ("mail", "warning")
+    assert missing.keys() == {"code", "level", "says", "means", "remedy", "queue", "examples", "about", "value"}
+    assert (missing["queue"], missing["level"], missing["value"]) == ("mail", "warning", 1)
 
 
 def test_the_exit_code_is_0_when_nothing_wants_to_be_done(run: Run, queue: Queue):

@@ -34,6 +34,7 @@ PRINTS_DATA = set(PARTS) - {
     "dev",
     "promoter",
     "exporter",
+    "watch",
     "dashboard",
     "help",
     "completion",

@@ -28,7 +28,7 @@ TRIED = {
     for line in block.code.splitlines()
 }
 """What is run here as well: all but fragments, and of these the list of all commands."""
-ENDLESS = {"worker", "top", "dashboard", "tail", "promoter", "exporter", "health", "server"}
+ENDLESS = {"worker", "top", "dashboard", "tail", "promoter", "exporter", "health", "server", "watch"}
 """Commands that serve until they are asked to stop, or that need a running server."""
 ASIDE = {
     "django-admin",
