@@ -37,6 +37,7 @@ _TABLE: Final = {
     "export": ("enqueue:export", "Write jobs as JSON lines."),
     "import": ("enqueue:import_", "Store jobs from JSON lines, as export writes them."),
     "workers": ("stats:workers", "List the live workers and what each runs; ask one to stop."),
+    "archive": ("archive", "Copy finished jobs to files, one a day per queue, for as long as you need them."),
     "tail": ("tail", "Follow the events of a queue until Ctrl-C."),
     "top": ("top", "Show a live screen: throughput, depths, lateness, workers, slow and failing tasks."),
     "dashboard": ("servers:dashboard", "Serve a dashboard of all queues to browsers."),

@@ -48,14 +48,15 @@ def log(queue: Settings, after: str | None, limit: int) -> Operation[list[LogEnt
     checked_limit(limit)
     if after is None:
         words = ("XREVRANGE", queue.keys.log, "+", "-", "COUNT", limit)
-        return Operation("log", None, (), words, lambda reply: [*map(_entry, reversed(reply))])
+        return Operation("log", None, (), words, lambda reply: [*map(entry_of, reversed(reply))])
     if not isinstance(after, str) or not _ENTRY_ID.fullmatch(after):
         raise UsageError(f"after must be the entry_id of an entry, got {after!r}")
     words = ("XRANGE", queue.keys.log, f"({after}", "+", "COUNT", limit)
-    return Operation("log", None, (), words, lambda reply: [*map(_entry, reply)])
+    return Operation("log", None, (), words, lambda reply: [*map(entry_of, reply)])
 
 
-def _entry(found: Sequence[Any]) -> LogEntry:
+def entry_of(found: Sequence[Any]) -> LogEntry:
+    """Read one entry as XRANGE returns it."""
     entry_id, flat = str(found[0]), [*(found[1] or ())]
     fields = pairs(flat[: len(flat) // 2 * 2])
     return LogEntry(

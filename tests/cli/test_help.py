@@ -35,6 +35,7 @@ PRINTS_DATA = set(PARTS) - {
     "promoter",
     "exporter",
     "watch",
+    "archive",
     "dashboard",
     "help",
     "completion",

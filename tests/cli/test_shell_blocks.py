@@ -28,7 +28,7 @@ TRIED = {
     for line in block.code.splitlines()
 }
 """What is run here as well: all but fragments, and of these the list of all commands."""
-ENDLESS = {"worker", "top", "dashboard", "tail", "promoter", "exporter", "health", "server", "watch"}
+ENDLESS = {"worker", "top", "dashboard", "tail", "promoter", "exporter", "health", "server", "watch", "archive"}
 """Commands that serve until they are asked to stop, or that need a running server."""
 ASIDE = {
     "django-admin",
@@ -50,6 +50,8 @@ ASIDE = {
     "scripts/check",
     ".ci/run",
     "redis-cli",
+    "jq",
+    "sort",
 }
 """What else the blocks call; each has a test of its own, here or with the examples."""
 OF_ADMINISTRATORS = {"systemd-analyze", "systemctl", "journalctl", "honcho", "docker", "openssl"}
