@@ -125,6 +125,12 @@ def test_the_rules_have_an_expression_and_a_summary_each() -> None:
         assert ALERTS.count(word) == ALERTS.count("- alert: ")
 
 
+def test_the_handbook_names_every_alert_and_no_other() -> None:
+    table = PAGES["schedq/handbook/monitoring.md"]
+
+    assert set(re.findall(r"`(Schedq[A-Z]\w+)`", table)) == set(re.findall(r"- alert: (\w+)", ALERTS))
+
+
 def test_every_metric_of_a_worker_is_documented_by_its_help_text(served: Scrape) -> None:
     registry = CollectorRegistry()
     AttemptMetrics([], registry)
