@@ -19,10 +19,10 @@ _noted: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[Any
 """The timers of loops that do not list theirs, by the objects whose methods they call."""
 
 
-def watch(loop: asyncio.AbstractEventLoop) -> None:
-    """Note the limits that are set on this loop from now on, if it does not list its timers."""
+def watched(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+    """Note the limits that are set on this loop from now on, if it does not list its timers; return the loop."""
     if hasattr(loop, "_scheduled") or loop in _noted:
-        return
+        return loop
     timers, plain = WeakKeyDictionary[Any, asyncio.TimerHandle](), loop.call_at
 
     def call_at(
@@ -37,6 +37,7 @@ def watch(loop: asyncio.AbstractEventLoop) -> None:
     with suppress(AttributeError, TypeError):  # a loop that can't be changed: its limits are not seen
         loop.call_at = call_at  # type: ignore[assignment]
         _noted[loop] = timers
+    return loop
 
 
 def nearest_limit_ms(tasks: Sequence[asyncio.Task[Any] | None]) -> float | None:

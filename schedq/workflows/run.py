@@ -17,7 +17,7 @@ from schedq.queue.requests import Connections
 from schedq.transitions import groups
 from schedq.workflows.branches import ENDED, WAITING, WORKING, Branch, Branches
 from schedq.workflows.calls import Calls
-from schedq.workflows.limits import nearest_limit_ms, watch
+from schedq.workflows.limits import nearest_limit_ms, watched
 from schedq.workflows.place import Place
 from schedq.workflows.recorder import CANCELLED, Recorder, Suspended
 from schedq.workflows.replay import LONGEST_S, Replay
@@ -79,8 +79,7 @@ class WorkflowRun:
         self.in_thread, self.encode_arguments = in_thread, encode_arguments
         self.in_place_ms, self.connections = in_place_ms, connections
         self.is_suspending = False
-        self._loop = asyncio.get_running_loop()
-        watch(self._loop)
+        self._loop = watched(asyncio.get_running_loop())
         self._seen_ms, self._seen_at = job.claimed_at_ms, self._loop.time()
         self.branches = Branches(self._wake, record.began_ms)
         self.replay = Replay(self.branches.main, record.begun)

@@ -91,7 +91,7 @@ def test_a_short_limit_strikes_and_one_that_is_over_does_not_count(
 
 def test_limits_are_noted_no_longer_than_they_exist():
     async def many() -> int:
-        limits.watch(asyncio.get_running_loop())
+        limits.watched(asyncio.get_running_loop())
         for _ in range(1000):
             async with asyncio.timeout(60):
                 await asyncio.sleep(0)
