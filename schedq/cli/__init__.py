@@ -16,53 +16,69 @@ from schedq.cli.lazy_group import VARIABLE, LazyGroup
 from schedq.errors import SchedqError
 from schedq.model.escaping import harmless
 
-_TABLE: Final = {
-    "worker": ("worker", "Run the jobs of the queues that APP (module:object) names."),
-    "dev": ("dev", "Start a server, a worker that restarts on change, and the dashboard, for development."),
-    "promoter": ("worker:promoter", "Promote due jobs and reclaim those of dead workers, without application code."),
-    "enqueue": ("enqueue", "Store jobs, to run now or later."),
-    "stats": ("stats", "Show depths, totals and live workers, of all queues or of one."),
-    "jobs": ("jobs", "List the jobs of a queue by state, page by page."),
-    "job": ("jobs:job", "Show everything that is stored about one job."),
-    "result": ("result", "Print the result of a job; --wait waits for it, with a progress bar."),
-    "why": ("why", "Explain why a job is not running."),
-    "forecast": ("forecast", "Show what is due when, as a bar chart."),
-    "requeue": ("job_actions:requeue", "Move failed or cancelled jobs back to pending."),
-    "cancel": ("job_actions:cancel", "Cancel waiting jobs; ask running ones to stop."),
-    "send": ("send", "Send a message to a workflow."),
-    "reschedule": ("job_actions:reschedule", "Change when delayed jobs run."),
-    "pause": ("pause", "Stop workers from taking jobs of a queue, or of some of its tasks."),
-    "resume": ("pause:resume", "Let workers take jobs again."),
-    "purge": ("job_actions:purge", "Delete all jobs of a queue, or those that match a filter."),
-    "export": ("enqueue:export", "Write jobs as JSON lines."),
-    "import": ("enqueue:import_", "Store jobs from JSON lines, as export writes them."),
-    "workers": ("stats:workers", "List the live workers and what each runs; ask one to stop."),
-    "archive": ("archive", "Copy finished jobs to files, one a day per queue, for as long as you need them."),
-    "tail": ("tail", "Follow the events of a queue until Ctrl-C."),
-    "top": ("top", "Show a live screen: throughput, depths, lateness, workers, slow and failing tasks."),
-    "dashboard": ("servers:dashboard", "Serve a dashboard of all queues to browsers."),
-    "schedules": ("schedules", "Show and control schedules."),
-    "batches": ("batches", "Show batches and chains, retry and cancel them."),
-    "gates": ("gates", "Show and control gates: how many jobs run and start."),
-    "cron": ("schedules.show:cron", "Explain a cron expression and show its next slots."),
-    "doctor": ("doctor", "Diagnose a Redis server and its queues, and suggest remedies."),
-    "watch": ("watch", "Run the doctor again and again, and send a notice when a finding appears or goes."),
-    "health": ("stats:health", "Check whether a worker is healthy: exit code 0 or 1."),
-    "exporter": ("servers:exporter", "Serve metrics of all queues of a Redis to Prometheus."),
-    "server": ("servers:server", "Start or stop the embedded server of a folder."),
-    "help": ("help:show_page", "Show a page of the handbook."),
-    "completion": ("lazy_group:completion", "Print a shell's completion script."),
-    "demo": ("demo", "Watch schedq work: pictures, mail and webhooks, and a worker that is killed."),
+_SECTIONS: Final = {
+    "Run": {
+        "enqueue": ("enqueue", "Store jobs, to run now or later."),
+        "worker": ("worker", "Run the jobs of the queues that APP (module:object) names."),
+        "promoter": ("worker:promoter", "Promote due jobs, reclaim those of dead workers; needs no code."),
+        "dev": ("dev", "Start a server, a restarting worker and the dashboard."),
+    },
+    "Look": {
+        "stats": ("stats", "Show depths, totals and live workers, of all queues or of one."),
+        "top": ("top", "Show a live screen: throughput, depths, workers, tasks."),
+        "workers": ("stats:workers", "List live workers and what each runs; ask one to stop."),
+        "jobs": ("jobs", "List the jobs of a queue by state, page by page."),
+        "job": ("jobs:job", "Show everything that is stored about one job."),
+        "result": ("result", "Print the result of a job; --wait waits for it."),
+        "why": ("why", "Explain why a job is not running."),
+        "forecast": ("forecast", "Show what is due when, as a bar chart."),
+        "tail": ("tail", "Follow the events of a queue until Ctrl-C."),
+        "doctor": ("doctor", "Diagnose a Redis server and its queues, and suggest remedies."),
+        "watch": ("watch", "Send a notice when a finding of the doctor appears or goes."),
+        "health": ("stats:health", "Check whether a worker is healthy: exit code 0 or 1."),
+    },
+    "Act": {
+        "requeue": ("job_actions:requeue", "Move failed or cancelled jobs back to pending."),
+        "cancel": ("job_actions:cancel", "Cancel waiting jobs; ask running ones to stop."),
+        "reschedule": ("job_actions:reschedule", "Change when delayed jobs run."),
+        "send": ("send", "Send a message to a workflow."),
+        "pause": ("pause", "Stop workers from taking jobs of a queue, or of its tasks."),
+        "resume": ("pause:resume", "Let workers take jobs again."),
+        "purge": ("job_actions:purge", "Delete all jobs of a queue, or those that match a filter."),
+        "export": ("enqueue:export", "Write jobs as JSON lines."),
+        "import": ("enqueue:import_", "Store jobs from JSON lines, as export writes them."),
+        "archive": ("archive", "Copy finished jobs to files, one a day per queue."),
+    },
+    "Schedules and gates": {
+        "schedules": ("schedules", "Show and control schedules."),
+        "cron": ("schedules.show:cron", "Explain a cron expression and show its next slots."),
+        "gates": ("gates", "Show and control gates: how many jobs run and start."),
+        "batches": ("batches", "Show batches and chains, retry and cancel them."),
+    },
+    "Serve": {
+        "dashboard": ("servers:dashboard", "Serve a dashboard of all queues to browsers."),
+        "exporter": ("servers:exporter", "Serve metrics of all queues of a Redis to Prometheus."),
+        "server": ("servers:server", "Start or stop the embedded server of a folder."),
+    },
+    "Help": {
+        "help": ("help:show_page", "Show a page of the handbook."),
+        "completion": ("lazy_group:completion", "Print a shell's completion script."),
+        "demo": ("demo", "Watch schedq work, and a worker that is killed."),
+    },
 }
-"""Name of a command -> MODULE:FUNCTION in this package, and one line of help. Related commands are adjacent."""
+"""Heading -> name of a command -> MODULE:FUNCTION in this package, and one line of help.
+
+A line has at most 64 characters, so that it fits 80 columns. Related commands are adjacent.
+"""
 
 
 @click.group(
     cls=LazyGroup,
-    table=_TABLE,
+    sections=_SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="schedq COMMAND --help has all options of a command, and examples. schedq help lists the handbook.",
 )
-@click.version_option(__version__, prog_name="schedq")
+@click.version_option(__version__, "-V", "--version", prog_name="schedq")
 def cli() -> None:
     """Run Python work now, later, and again and again on Redis."""
 

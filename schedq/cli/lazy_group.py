@@ -14,6 +14,8 @@ VARIABLE: Final = "_SCHEDQ_COMPLETE"
 _SHELLS: Final = ("bash", "zsh", "fish")
 Table = Mapping[str, tuple[str, str]]
 """Name of a command -> the MODULE:FUNCTION that implements it, and one line of help."""
+Sections = Mapping[str, Table]
+"""Heading of a part of the list -> its commands."""
 
 
 class _Commands(UserDict[str, click.Command]):
@@ -30,16 +32,26 @@ class _Commands(UserDict[str, click.Command]):
 
 
 class LazyGroup(click.Group):
-    """A group that lists its commands in the order of its table and imports each only when it is used."""
+    """A group that lists its commands in the order of its table and imports each only when it is used.
 
-    def __init__(self, name: str | None = None, *, table: Table, **more: Any) -> None:
-        super().__init__(name, _Commands(table), **more)
-        self._lines = {name: line for name, (_, line) in table.items()}
+    Give either `table`, or `sections` for a list with headings.
+    """
+
+    def __init__(
+        self, name: str | None = None, *, table: Table | None = None, sections: Sections | None = None, **more: Any
+    ) -> None:
+        self._sections = sections or {"Commands": table or {}}
+        whole = {name: entry for part in self._sections.values() for name, entry in part.items()}
+        super().__init__(name, _Commands(whole), **more)
+        self._lines = {name: line for name, (_, line) in whole.items()}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         # Click's own version would import every command for its help text.
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self._lines.items()))
+        longest = max(map(len, self._lines))
+        for heading, part in self._sections.items():
+            with formatter.section(heading):
+                # Padded, so that all sections share one column.
+                formatter.write_dl([(name.ljust(longest), line) for name, (_, line) in part.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         # Click's own version would import every command to see whether it is hidden.

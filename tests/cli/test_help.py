@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -112,8 +113,21 @@ def test_the_list_of_commands_imports_none_of_them():
     assert said.stdout.splitlines()[-1] == "['schedq.cli.lazy_group']"
 
 
-def test_the_version_is_printed(run: Run):
-    assert run("--version").lines[0].startswith("schedq, version ")
+def test_the_list_of_commands_has_headings_and_fits_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    lines = run("--help").lines
+
+    headings = [line.removesuffix(":") for line in lines if re.fullmatch(r"[A-Z][a-z ]+:", line)]
+    assert headings == ["Options", "Run", "Look", "Act", "Schedules and gates", "Serve", "Help"]
+    assert max(map(len, lines)) <= 80
+    assert "..." not in "".join(line for line in lines if not line.startswith("Usage:"))
+    assert [line.split()[0] for line in lines if re.match(r"  [a-z]+ {2,}[A-Z]", line)] == NAMES
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_printed(option: str, run: Run):
+    assert run(option).lines[0].startswith("schedq, version ")
 
 
 # -- completion
