@@ -9,8 +9,8 @@ from rich.table import Table
 
 from schedq.cli import output
 from schedq.cli.lazy_group import LazyGroup
-from schedq.cli.params import Checked, ask, json_option, queue_option, redis_option, yes_option
-from schedq.cli.queues import queue_of_job
+from schedq.cli.params import Checked, ask, json_option, queue_of_id_option, queue_option, redis_option, yes_option
+from schedq.cli.queues import queue_of_batch, queue_of_job
 from schedq.inspect import display
 from schedq.inspect.batch_timeline import BatchEvent, BatchTimeline
 from schedq.model.groups import BatchProgress, ChildFailure, checked_group_id
@@ -79,12 +79,12 @@ Example:
   schedq batches show etl-2027-03""",
 )
 @_batch_argument
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def show_one(batch_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Show the batch or chain ID."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_batch(queue_name, redis_url, batch_id) as queue:
         batch, name = queue.batch(batch_id), queue.name
         found, line = batch.progress(), batch.timeline()
     if as_json:
@@ -119,12 +119,12 @@ Example:
 )
 @_batch_argument
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The most to list.")
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def failures(batch_id: str, limit: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """List children of the batch ID that failed, in the order in which they did."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_batch(queue_name, redis_url, batch_id) as queue:
         found, name = queue.batch(batch_id).failures(limit=limit), queue.name
     if as_json:
         output.show_json({"queue": name, "batch": batch_id, "failures": [one._asdict() for one in found]})
@@ -145,12 +145,12 @@ Example:
   schedq batches retry etl-2027-03""",
 )
 @_batch_argument
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def retry(batch_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Run the children of the batch ID that failed again. A chain continues with the call that failed."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_batch(queue_name, redis_url, batch_id) as queue:
         count, name = queue.batch(batch_id).retry(), queue.name
     if as_json:
         output.show_json({"queue": name, "batch": batch_id, "retried": count})
@@ -164,12 +164,12 @@ Example:
   schedq batches cancel etl-2027-03""",
 )
 @_batch_argument
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def cancel(batch_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Cancel the batch or chain ID: no child begins any more, and running ones are asked to stop."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_batch(queue_name, redis_url, batch_id) as queue:
         is_cancelled, name = queue.batch(batch_id).cancel(), queue.name
     if as_json:
         output.show_json({"queue": name, "batch": batch_id, "cancelled": is_cancelled})
@@ -186,12 +186,12 @@ Example:
 )
 @_batch_argument
 @yes_option
-@queue_option
+@queue_of_id_option
 @redis_option
 @json_option
 def delete(batch_id: str, is_sure: bool, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Delete the record of the batch or chain ID. Its children stay jobs; nothing is done at their end."""
-    with queue_of_job(queue_name, redis_url) as queue:
+    with queue_of_batch(queue_name, redis_url, batch_id) as queue:
         found, name = queue.batch(batch_id).progress(), queue.name
         ask(f"delete batch {batch_id} of queue {name}, which is {found.status}?", is_sure=is_sure)
         queue.batch(batch_id).delete()

@@ -19,12 +19,17 @@ import click
 import schedq
 from schedq.cli.warning import warn
 from schedq.errors import Conflict, SchedqError, UsageError
+from schedq.inspect import display, queue_names
 from schedq.inspect.queue_names import nearest
+from schedq.model.keys import QueueKeys
 from schedq.model.settings import NO_QUEUE, RETRY_S
 from schedq.queue.queue import Queue, QueueBase
 
 _COMPLETION_S: Final = 0.7
 _MOST_NAMED: Final = 20
+_MOST_OPENED: Final = 20
+"""Queues that are opened in search of a job without a record."""
+_WAY_OUT: Final = "name one with --queue NAME or SCHEDQ_QUEUE"
 
 
 @contextmanager
@@ -74,68 +79,135 @@ def all_queues(redis_url: str | None) -> Queue:
 
 @contextmanager
 def queue_of_job(name: str | None, redis_url: str | None, job_ids: Sequence[str] = ()) -> Iterator[Queue]:
-    """Open the queue of a command on jobs: the one named, else the only one there is, or that has the first job.
+    """Open the queue of a command on jobs: the one named, else the only one that has them, or the only one there is.
 
     Raises:
-        click.UsageError: none is named, and there are several or none.
-        click.ClickException: nothing is stored about the named queue, or about the job in any of several.
+        click.UsageError: none is named, and several have the job, or there are several or none and no job is given.
+        click.ClickException: nothing is stored about the named queue, or about the job in any; or the jobs are in
+            different queues.
     """
-    wanted = job_ids[0] if job_ids else ""
-    with _queue_with(name, redis_url, "job", wanted, lambda queue: queue.inspector.why(wanted).is_known) as found:
+    with _queue_with(name, redis_url, "job", job_ids, QueueKeys.job, _knows_job) as found:
         yield found
 
 
 @contextmanager
-def queue_of_schedule(name: str | None, redis_url: str | None, schedule_id: str) -> Iterator[Queue]:
-    """Open the queue of a command on schedules: the one named, else the only one there is, or that has the first one.
-
-    Raises:
-        click.UsageError: none is named, and several have the schedule, or there is none.
-        click.ClickException: nothing is stored about the named queue, or about the schedule in any of several.
-    """
-
-    def has_it(queue: Queue) -> bool:
-        return queue.schedules.get(schedule_id) is not None
-
-    with _queue_with(name, redis_url, "schedule", schedule_id, has_it) as found:
+def queue_of_schedule(name: str | None, redis_url: str | None, *schedule_ids: str) -> Iterator[Queue]:
+    """The same for a command on schedules."""
+    with _queue_with(name, redis_url, "schedule", schedule_ids, QueueKeys.schedule, _never) as found:
         yield found
+
+
+@contextmanager
+def queue_of_batch(name: str | None, redis_url: str | None, batch_id: str) -> Iterator[Queue]:
+    """The same for a command on a batch or chain."""
+    with _queue_with(name, redis_url, "batch", [batch_id], QueueKeys.group, _never) as found:
+        yield found
+
+
+def _knows_job(queue: Queue, job_id: str) -> bool:
+    """Whether a queue lists a job whose record is gone."""
+    return queue.inspector.why(job_id).is_known
+
+
+def _never(_queue: Queue, _wanted: str) -> bool:
+    return False
 
 
 @contextmanager
 def _queue_with(
-    name: str | None, redis_url: str | None, what: str, wanted: str, has_it: Callable[[Queue], bool]
+    name: str | None,
+    redis_url: str | None,
+    what: str,
+    wanted: Sequence[str],
+    key: Callable[[QueueKeys, str], str],
+    knows: Callable[[Queue, str], bool],
 ) -> Iterator[Queue]:
-    """Open the queue that is named, the only one there is, or the only one that has what is wanted."""
+    """Open the queue that is named, the only one that has what is wanted, or the only one there is."""
     is_named = name is not None
     if name is None:
-        names = all_names(redis_url)
-        listed = there_are(names)
-        if len(names) > 1 and wanted:
-            names = _those_with(names, redis_url, f"{what} {wanted}", has_it)
-            listed = f"{len(names)} queues have a {what} of this id: {_listed(names)}"
-        if len(names) != 1:
-            raise click.UsageError(f"{listed}; name one with --queue NAME or SCHEDQ_QUEUE")
-        (name,) = names
+        name = _found(redis_url, what, wanted, key, knows) if wanted else _only(all_names(redis_url))
     with open_queue(name, redis_url) as queue:
         if is_named:
             must_be_known(queue, redis_url)
         yield queue
 
 
-def _those_with(names: list[str], redis_url: str | None, what: str, has_it: Callable[[Queue], bool]) -> list[str]:
-    """The queues that have something.
+def _only(names: list[str]) -> str:
+    if len(names) != 1:
+        raise click.UsageError(f"{there_are(names)}; {_WAY_OUT}")
+    return names[0]
+
+
+def _found(
+    redis_url: str | None,
+    what: str,
+    wanted: Sequence[str],
+    key: Callable[[QueueKeys, str], str],
+    knows: Callable[[Queue, str], bool],
+) -> str:
+    """The name of the queue that has all that is stored of what is wanted."""
+    where, hidden = holders(redis_url, wanted, key)
+    there = {one: names for one, names in where.items() if names}
+    if not there:
+        return _unstored(redis_url, what, wanted[0], hidden, knows)
+    common = set.intersection(*map(set, there.values()))
+    if not common:
+        places = ", ".join(f"{one} in {_listed(names)}" for one, names in [*there.items()][:_MOST_NAMED])
+        raise click.ClickException(f"these {what}s are in different queues ({places}); {_WAY_OUT}, one after the other")
+    return one_of(sorted(common), what)
+
+
+def one_of(names: list[str], what: str) -> str:
+    """The only name; `what` is in all of these queues.
 
     Raises:
-        click.ClickException: none has.
+        click.UsageError: there are several names.
     """
-    found = []
-    for name in names:
-        with open_queue(name, redis_url) as queue, suppress(Conflict):  # a damaged queue hides no other
-            if has_it(queue):
-                found.append(name)
-    if not found:
-        raise click.ClickException(f"nothing is stored about {what} in any of {len(names)} queues")
-    return found
+    if len(names) > 1:
+        raise click.UsageError(f"{len(names)} queues have a {what} of this id: {_listed(names)}; {_WAY_OUT}")
+    return names[0]
+
+
+def _unstored(redis_url: str | None, what: str, wanted: str, hidden: int, knows: Callable[[Queue, str], bool]) -> str:
+    """The only queue there is, which then says that nothing is stored, or one that lists a job without a record."""
+    names = all_names(redis_url) if not hidden else []
+    if len(names) == 1:
+        return names[0]
+    listing = [name for name in names[:_MOST_OPENED] if _does(name, redis_url, lambda queue: knows(queue, wanted))]
+    if listing:
+        return one_of(listing, what)
+    where = f" in any of {len(names)} queues" if names else ": there is no queue here"
+    if hidden:
+        where = f" in the queues that this user may read; {display.count(hidden, 'queue')} can't be read; {_WAY_OUT}"
+    raise click.ClickException(f"nothing is stored about {what} {wanted}{where}")
+
+
+def _does(name: str, redis_url: str | None, act: Callable[[Queue], bool]) -> bool:
+    with open_queue(name, redis_url) as queue, suppress(Conflict):  # a damaged queue hides no other
+        return act(queue)
+    return False
+
+
+def holders(
+    redis_url: str | None, wanted: Sequence[str], key: Callable[[QueueKeys, str], str] = QueueKeys.job
+) -> tuple[dict[str, list[str]], int]:
+    """The names of the queues that store each of these, and the number of queues that this user may not read.
+
+    It asks for keys a page at a time, so ten thousand queues take about half a second.
+    """
+    with all_queues(redis_url) as queue:
+        is_cluster, tagged = queue.address.is_cluster, queue.settings.tagged
+        names = queue.list_queues() if is_cluster else queue._drive(queue_names.listed())
+        keys = {key(QueueKeys(name, tagged), one): (one, name) for one in dict.fromkeys(wanted) for name in names}
+        if is_cluster:
+            existing = queue.address.existing([*keys])
+            found, hidden = existing.keys, existing.hidden
+        else:
+            found, hidden = queue._drive(queue_names.existing([*keys]))
+    where: dict[str, list[str]] = {one: [] for one in wanted}
+    for one, name in sorted(keys[there] for there in found):
+        where[one].append(name)
+    return where, hidden // max(1, len(where))
 
 
 def all_names(redis_url: str | None, *, scan: bool = False) -> list[str]:

@@ -8,7 +8,7 @@ import click
 
 from schedq.cli import output
 from schedq.cli.params import JOB_ID, UNIQUE_KEY, json_option, queue_of_id_option, redis_option
-from schedq.cli.queues import all_names, must_be_known, open_queue
+from schedq.cli.queues import all_names, holders, must_be_known, one_of, open_queue
 from schedq.errors import Conflict
 from schedq.inspect import display
 from schedq.inspect.why import Why
@@ -37,7 +37,7 @@ def why(job_id: str | None, key: str | None, queue_name: str | None, redis_url: 
     """
     if (job_id is None) == (key is None):
         raise click.UsageError("give either ID or --unique KEY")
-    names = all_names(redis_url) if queue_name is None else [queue_name]
+    names = [queue_name] if queue_name is not None else _candidates(job_id, redis_url)
     found = _found(names, job_id, key, redis_url)
     if as_json:
         output.show_json(_unknown(names, job_id, key) if found is None else found.to_dict())
@@ -53,6 +53,17 @@ def why(job_id: str | None, key: str | None, queue_name: str | None, redis_url: 
         raise click.ClickException(f"{what}, searched for in {where}: {text}")
     if found is None or not found.is_known:
         raise click.exceptions.Exit(1)
+
+
+def _candidates(job_id: str | None, redis_url: str | None) -> list[str]:
+    """The queues to search: the one that stores the job, or all if none does.
+
+    Raises:
+        click.UsageError: several store it.
+    """
+    where, _ = holders(redis_url, [job_id] if job_id else [])
+    there = where[job_id] if job_id else []
+    return [one_of(there, "job")] if there else all_names(redis_url)
 
 
 def _unknown(names: list[str], job_id: str | None, key: str | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from schedq.connection.endpoint import PASSWORD_FILE, Endpoint, PasswordFile
 from schedq.errors import UsageError
 
 if TYPE_CHECKING:  # imported for an address that needs one of them: most name a single server
+    from schedq.connection.existing import Existing
     from schedq.connection.topology import Cluster, EmbeddedEndpoint, Sentinels
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
@@ -122,6 +123,15 @@ class Address:
         """
         assert self._cluster is not None
         return self._cluster.queues(scan=scan)
+
+    def existing(self, keys: Sequence[str]) -> Existing:
+        """Return which keys a cluster has: each node is asked for its own, a page per round trip. It blocks.
+
+        Raises:
+            StoreUnavailable, UsageError: as `find`.
+        """
+        assert self._cluster is not None
+        return self._cluster.existing(keys)
 
 
 SCHEMES: Final = (

@@ -13,6 +13,7 @@ import redis.asyncio.connection as async_connections
 import redis.connection as connections
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from schedq.connection import redis_internals
@@ -78,11 +79,23 @@ class Endpoint:
         Raises:
             RedisError, OSError: raised by redis-py.
         """
+        replies = self.ask_each(*commands)
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
+        return replies
+
+    def ask_each(self, *commands: tuple[str | int, ...]) -> list[Any]:
+        """The same, with errors that Redis replied as values.
+
+        Raises:
+            RedisError, OSError: raised by redis-py; Redis did not reply.
+        """
         connection = self.connection("schedq-search", SEARCH_S)
         try:
             connection.connect()
             connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-            return [connection.read_response() for _ in commands]
+            return [_read(connection) for _ in commands]
         finally:
             connection.disconnect()
 
@@ -230,3 +243,11 @@ def _failures_named() -> Iterator[None]:
     except Exception as error:
         kind = StoreUnavailable if isinstance(error, OSError) else UsageError
         raise kind(f"the credential provider failed: {type(error).__name__}: {error}") from error
+
+
+def _read(connection: connections.Connection) -> Any:
+    """The next reply; an error that Redis replied as a value."""
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -14,6 +15,7 @@ from redis.exceptions import RedisError
 
 from schedq.connection import redis_errors
 from schedq.connection.endpoint import REPLY_S, Endpoint, joined
+from schedq.connection.existing import Existing
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.model.keys import QUEUES_KEY
 from schedq.model.times import monotonic
@@ -43,6 +45,9 @@ class EmbeddedEndpoint:
 
 Node = tuple[str, int]
 _NO_CLUSTER: Final = "cluster support disabled"
+_PAGE: Final = 1000
+"""Keys in one round trip."""
+_MOST_MOVES: Final = 3
 _ENLIST_AGAIN_S: Final = 5.0
 """The minimum number of seconds before one process adds a queue's name to the list again."""
 
@@ -63,6 +68,7 @@ class Cluster:
     seeds: tuple[Node, ...]
     _nodes: frozenset[Node] = field(default=frozenset(), init=False, repr=False, compare=False)
     _primaries: frozenset[Node] = field(default=frozenset(), init=False, repr=False, compare=False)
+    _owners: tuple[tuple[int, int, Node], ...] = field(default=(), init=False, repr=False, compare=False)
     _enlisted: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -88,6 +94,7 @@ class Cluster:
                 owners = list(read_slots(slots, seed))
                 self._nodes = frozenset(node for _, _, nodes in owners for node in nodes)
                 self._primaries = frozenset(nodes[0] for _, _, nodes in owners)
+                self._owners = tuple(sorted((first, last, nodes[0]) for first, last, nodes in owners))
                 for first, last, nodes in owners:
                     if first <= slot <= last:
                         return self.template.with_address(*nodes[0])
@@ -126,6 +133,47 @@ class Cluster:
             for node in self._primaries:
                 names.update(_drive(self.template.with_address(*node), queue_names.scanned()))
         return sorted(names)
+
+    def existing(self, keys: Sequence[str]) -> Existing:
+        """Return which of the keys exist; each node is asked for its own, a page per round trip. It blocks.
+
+        Raises:
+            StoreUnavailable, UsageError: as `find`.
+        """
+        found = Existing()
+        left = list(keys)
+        for _ in range(_MOST_MOVES):
+            if not left:
+                return found
+            left = self._asked_for(left, found)
+        raise StoreUnavailable(f"{self.label}: its slots keep moving")
+
+    def _asked_for(self, keys: Sequence[str], found: Existing) -> list[str]:
+        """Ask the nodes of these keys, and add what they reply; return the keys whose slots have just moved."""
+        self.find(QUEUES_KEY)
+        moved: list[str] = []
+        for node, theirs in self._by_node(keys).items():
+            endpoint = self.template.with_address(*node)
+            try:
+                for first in range(0, len(theirs), _PAGE):
+                    page = theirs[first : first + _PAGE]
+                    replies = endpoint.ask_each(*(("EXISTS", key) for key in page))
+                    moved += found.add(page, replies, endpoint.label)
+            except (RedisError, OSError) as error:
+                raise redis_errors.translate(error, "EXISTS", endpoint.label) from error
+        return moved
+
+    def _by_node(self, keys: Sequence[str]) -> dict[Node, list[str]]:
+        """The keys of each primary, by the slots of the last reply."""
+        firsts = [first for first, _, _ in self._owners]
+        found: dict[Node, list[str]] = {}
+        for key in keys:
+            slot = key_slot(key.encode())
+            place = bisect_right(firsts, slot) - 1
+            if place < 0 or slot > self._owners[place][1]:
+                raise StoreUnavailable(f"{self.label}: no node serves slot {slot}, of {key}")
+            found.setdefault(self._owners[place][2], []).append(key)
+        return found
 
     def _candidates(self) -> list[Node]:
         """Return the nodes to ask, in random order, so that an isolated node is not asked first every time."""

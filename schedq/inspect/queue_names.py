@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -50,6 +50,21 @@ def scanned() -> RoundTrips[list[str]]:
         cursor, page = unwrap(reply)
         found.update(_fitting(match[1] or match[2] for key in page if (match := _PLACE.fullmatch(key))))
     return sorted(found)
+
+
+def existing(keys: Sequence[str]) -> RoundTrips[tuple[set[str], int]]:
+    """Which of these keys exist, a page per round trip; and how many keys this user may not look for."""
+    found: set[str] = set()
+    hidden = 0
+    for first in range(0, len(keys), _PAGE):
+        page = keys[first : first + _PAGE]
+        replies = yield [Operation("queues", None, (), ("EXISTS", key), bool) for key in page]
+        for key, reply in zip(page, replies, strict=True):
+            if isinstance(reply, UsageError):  # the user's rules name other queues
+                hidden += 1
+            elif unwrap(reply):
+                found.add(key)
+    return found, hidden
 
 
 def _is_there(name: str) -> Operation[bool]:

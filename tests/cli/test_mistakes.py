@@ -29,7 +29,6 @@ USAGE = {
     ("jobs", "mail", "--limit", "ten"): "--limit",
     ("job", "no:id"): "job id 'no:id'",
     ("job", "a", "--queue", "no:name"): "no:name",
-    ("job", "a"): "there is no queue here; name one with --queue",
     ("cancel", "a", "b c"): "job id 'b c'",
     ("requeue",): "",
     ("requeue", "--yes"): "give ids, or --failed",

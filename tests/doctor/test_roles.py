@@ -292,6 +292,23 @@ def test_a_viewer_sees_everything(login: Callable[..., str], run: Run, queue: Qu
         assert (said.code, said.err) == (0, ""), words
 
 
+def test_a_viewer_of_one_queue_finds_its_jobs_among_other_queues(
+    login: Callable[..., str], run: Run, queue: Queue, gated: Server
+):
+    queue.enqueue(1, job_id="mine")
+    for name in ("other", "third"):
+        with Queue(name, redis=gated.own_url) as other:
+            other.enqueue(1, job_id="theirs")
+    url = login("viewer")
+
+    found = run("job", "mine", "--redis", url)
+    hidden = run("job", "theirs", "--redis", url)
+
+    assert (found.code, found.err) == (0, "")
+    assert hidden.code == 1
+    assert "in the queues that this user may read; 2 queues can't be read" in hidden.complaint
+
+
 def test_a_viewer_can_use_everything_of_an_operator_that_reads(login: Callable[..., str], run: Run, queue: Queue):
     job_id = queue.enqueue({"task": "send"})
     queue.enqueue(2, job_id="failed")

@@ -61,7 +61,7 @@ def _on_schedules(act: Callable[[Queue, str], output.ActionResult | None]) -> cl
     @redis_option
     @json_option
     def command(ids: tuple[str, ...], queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-        with queue_of_schedule(queue_name, redis_url, ids[0]) as queue:
+        with queue_of_schedule(queue_name, redis_url, *ids) as queue:
             _act_on_each(queue, ids, act, as_json=as_json)
 
     return command
@@ -108,7 +108,7 @@ def rm(ids: tuple[str, ...], is_sure: bool, queue_name: str | None, redis_url: s
 
     A schedule that is still in the application's code is stored again when one of its workers starts.
     """
-    with queue_of_schedule(queue_name, redis_url, ids[0]) as queue:
+    with queue_of_schedule(queue_name, redis_url, *ids) as queue:
         there = [schedule_id for schedule_id in dict.fromkeys(ids) if queue.schedules.get(schedule_id) is not None]
         if there:
             what = f"{display.count(len(there), 'schedule')} of queue {queue.name} ({', '.join(there)})"
