@@ -41,13 +41,13 @@ _SECTIONS: Final = {
         "requeue": ("job_actions:requeue", "Move failed or cancelled jobs back to pending."),
         "cancel": ("job_actions:cancel", "Cancel waiting jobs; ask running ones to stop."),
         "reschedule": ("job_actions:reschedule", "Change when delayed jobs run."),
+        "delete": ("job_actions:delete", "Delete jobs by their ids."),
         "send": ("send", "Send a message to a workflow."),
         "pause": ("pause", "Stop workers from taking jobs of a queue, or of its tasks."),
         "resume": ("pause:resume", "Let workers take jobs again."),
         "purge": ("job_actions:purge", "Delete all jobs of a queue, or those that match a filter."),
-        "export": ("enqueue:export", "Write jobs as JSON lines."),
-        "import": ("enqueue:import_", "Store jobs from JSON lines, as export writes them."),
-        "archive": ("archive", "Copy finished jobs to files, one a day per queue."),
+        "export": ("transfer:export", "Write jobs as JSON lines."),
+        "import": ("transfer:import_", "Store jobs from JSON lines, as export writes them."),
     },
     "Schedules and gates": {
         "schedules": ("schedules", "Show and control schedules."),
@@ -80,7 +80,11 @@ A line has at most 64 characters, so that it fits 80 columns. Related commands a
 )
 @click.version_option(__version__, "-V", "--version", prog_name="schedq")
 def cli() -> None:
-    """Run Python work now, later, and again and again on Redis."""
+    """Run Python work now, later, and again and again on Redis.
+
+    --queue NAME names the queue for every command that works on one. Commands on a whole queue also take NAME as their
+    first argument. With the id of a job, a schedule or a batch they find its queue themselves.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

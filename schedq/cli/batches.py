@@ -9,7 +9,16 @@ from rich.table import Table
 
 from schedq.cli import output
 from schedq.cli.lazy_group import LazyGroup
-from schedq.cli.params import Checked, ask, json_option, queue_of_id_option, queue_option, redis_option, yes_option
+from schedq.cli.params import (
+    QUEUE_NAME,
+    Checked,
+    ask,
+    json_option,
+    queue_of_id_option,
+    queue_option,
+    redis_option,
+    yes_option,
+)
 from schedq.cli.queues import queue_of_batch, queue_of_job
 from schedq.inspect import display
 from schedq.inspect.batch_timeline import BatchEvent, BatchTimeline
@@ -49,13 +58,14 @@ def batches() -> None:
 Example:
   schedq batches ls --queue etl""",
 )
+@click.argument("name", required=False, type=QUEUE_NAME)
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The most to list.")
 @queue_option
 @redis_option
 @json_option
-def ls(limit: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """List the batches and chains of a queue, first those that have not ended."""
-    with queue_of_job(queue_name, redis_url) as queue:
+def ls(name: str | None, limit: int, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    """List the batches and chains of the queue NAME, first those that have not ended."""
+    with queue_of_job(name or queue_name, redis_url) as queue:
         found, name = queue.list_batches(limit), queue.name
     if as_json:
         output.show_json({"queue": name, "batches": [batch._asdict() for batch in found]})

@@ -56,7 +56,7 @@ Examples:
     metavar="NAME|*",
     default=EVERY_QUEUE,
     show_default=True,
-    help="With --acl: the queue that the user may use, or every queue.",
+    help="The queue, another way to give NAME; with --acl, the queue that the user may use.",
 )
 @click.option("--user", metavar="NAME", help="With --acl and --role: the user's name.")
 @redis_option
@@ -80,8 +80,11 @@ def doctor(
     if acl:
         _print_roles(names, role, queue_name, user, redis_url, as_json=as_json)
         return
-    if role or user or queue_name != EVERY_QUEUE:
-        raise click.UsageError("--role, --queue and --user go with --acl")
+    if role or user:
+        raise click.UsageError("--role and --user go with --acl")
+    if queue_name != EVERY_QUEUE:
+        with wrong_usage():
+            names = (*names, checked_name(queue_name))
     for name in names:
         with suppress(SchedqError), open_queue(name, redis_url) as queue:  # the examination reports what Redis refuses
             must_be_known(queue, redis_url)
@@ -131,8 +134,9 @@ def _entry(finding: Finding, *, is_ignored: bool) -> Table:
 def _print_roles(
     names: tuple[str, ...], role: str | None, queue: str, user: str | None, redis_url: str | None, *, as_json: bool
 ) -> None:
-    if names:
-        raise click.UsageError("with --acl, name a queue with --queue")
+    if names and (len(names) > 1 or queue not in (EVERY_QUEUE, names[0])):
+        raise click.UsageError("with --acl, name one queue")
+    queue = names[0] if names else queue
     if user and not role:
         raise click.UsageError("--user names one user: add its role with --role")
     with wrong_usage():

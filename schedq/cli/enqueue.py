@@ -1,4 +1,4 @@
-"""`schedq enqueue`, `export` and `import`: move jobs into and out of a queue as JSON."""
+"""`schedq enqueue`: store jobs."""
 
 from __future__ import annotations
 
@@ -22,47 +22,82 @@ from schedq.cli.params import (
     GATE_NAME,
     HEADER,
     JOB_ID,
-    QUEUE_NAME,
     UNIQUE_KEY,
-    FilterOptions,
+    Checked,
     delay_option,
-    filter_options,
     from_json,
     json_of,
     json_option,
     option_group,
     redis_option,
     run_at_option,
-    state_option,
 )
+from schedq.cli.queue_argument import QueueCommand, queue_argument
 from schedq.cli.queues import (
-    must_be_known,
     open_or_create,
-    open_queue,
-    warn_if_mistyped,
     warn_if_new,
     warn_if_no_task,
     wrong_usage,
 )
 from schedq.cli.result import show_result, wait_for_end
-from schedq.errors import NotAcknowledged, QueueFull, SchedqError
+from schedq.errors import NotAcknowledged, QueueFull, SchedqError, UsageError
 from schedq.inspect import display
-from schedq.inspect.export import exported
-from schedq.inspect.search import STATES
 from schedq.model.backoff import Steps
 from schedq.model.durability import LEVELS
 from schedq.model.headers import stored_headers
 from schedq.model.records import Options
 from schedq.model.tasks import is_task_call
+from schedq.model.times import parsed_duration
 from schedq.model.unique import Unique
 from schedq.queue.queue import Queue
 from schedq.transitions.enqueue import create, prepare
 
 _BATCH: Final = 1000
-_PAGE: Final = 150
-_MOST_NAMED: Final = 20
 _OF_OWN_IDS: Final = ("job_id", "must_create", "reuse_id")
 """Options that apply to a single job only."""
+
+
+_FOREVER: Final = timedelta.max
+
+
+def _how_long(text: str) -> timedelta:
+    return parsed_duration(text) if text else _FOREVER
+
+
+_WAIT: Final = Checked("duration", _how_long)
+
+
+class _EnqueueCommand(QueueCommand):
+    """Reads `--wait` with and without a duration."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._with_wait(ctx, list(args)))
+
+    def _with_wait(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The same words, with `--wait=` or `--wait=D` for `--wait` and `--wait D`.
+
+        A number after --wait is the payload if there is no other payload and no task: `enqueue mail --wait 5`.
+        """
+        end = args.index("--") if "--" in args else len(args)
+        if "--wait" not in args[:end]:
+            return args
+        at = args.index("--wait")
+        before, after = args[:at], args[at + 1 :]
+        if after and _is_duration(after[0]):
+            rest = self.given(ctx, [*before, *after[1:]])
+            words = sum(name in rest for name in self.positions())
+            is_named = "queue_name" in rest and rest["queue_name"] != rest.get("name")
+            if "task" in rest or words + is_named == len(self.positions()):
+                return [*before, f"--wait={after[0]}", *after[1:]]
+        return [*before, "--wait=", *after]
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parsed_duration(text)
+    except UsageError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +146,7 @@ unique_options: Final = option_group(
 
 
 @click.command(
+    cls=_EnqueueCommand,
     epilog="""\b
 Examples:
   schedq enqueue emails '{"to": "ada@example.org"}' --delay 5m
@@ -120,7 +156,7 @@ Examples:
   schedq enqueue emails --lines < payloads.jsonl""",
     no_args_is_help=True,
 )
-@click.argument("name", type=QUEUE_NAME)
+@queue_argument()
 @click.argument("payload", required=False)
 @click.option("--lines", is_flag=True, help="Read one payload from each line of standard input.")
 @click.option("--task", metavar="T", help="Call the task with this name, instead of giving a PAYLOAD.")
@@ -159,9 +195,11 @@ Examples:
 @click.option("--durability", type=click.Choice(LEVELS), help="Where the job must be stored before this returns.")
 @click.option(
     "--wait",
-    "waits",
-    is_flag=True,
-    help="Wait until the job has ended, with a progress bar on a terminal, and print its result instead of its id.",
+    "wait",
+    type=_WAIT,
+    metavar="[D]",
+    help="Wait until the job has ended, at most for this long, with a progress bar on a terminal, and print its result "
+    "instead of its id.",
 )
 @redis_option
 @json_option
@@ -172,7 +210,7 @@ def enqueue(
     task: str | None,
     args: list[Any] | None,
     kwargs: dict[str, Any] | None,
-    waits: bool,
+    wait: timedelta | None,
     uniqueness: UniqueOptions,
     redis_url: str | None,
     as_json: bool,
@@ -180,14 +218,14 @@ def enqueue(
 ) -> None:
     """Store jobs in the queue NAME, to run now or later, and print their ids.
 
-    With --wait, print the job's result as `schedq result` does; the exit code is 1 if there is none.
+    With --wait, print the job's result as `schedq result` does; the exit code is 1 if there is none, or none in time.
 
     PAYLOAD is JSON text, or - for standard input. With --lines, each line of standard input is a job; with --task, the
     job calls a task of the application. A new queue, or a task that no live worker has, prints a warning; the job is
     stored anyway, because the worker may start later.
     """
     _check_source(payload, task, lines=lines, has_arguments=args is not None or kwargs is not None)
-    _check_options(**options, waits=waits, is_many=lines)
+    _check_options(**options, waits=wait is not None, is_many=lines)
     options |= {"headers": _headers(options["headers"]), "backoff": options["backoff"] and Steps(options["backoff"])}
     rule = uniqueness.rule(is_many=lines)
     if lines:
@@ -197,9 +235,9 @@ def enqueue(
     with open_or_create(name, redis_url) as queue:
         _warn(queue, [job], redis_url, options["gate"])
         stored, is_new = _enqueue_one(queue, job, Options(**options, unique=rule), as_json=as_json)
-        if waits:
+        if wait is not None:
             output.warn(f"job {stored}")
-            wait_for_end(queue, stored)
+            wait_for_end(queue, stored, None if wait == _FOREVER else wait)
             show_result(queue, stored, as_json=as_json)
         elif as_json:
             output.show_json({"queue": name, "id": stored, "created": is_new})
@@ -231,7 +269,7 @@ def _job(payload: str | None, task: str | None, **arguments: object) -> Any:
     """The payload of a single job."""
     if task is not None:
         return {"task": task} | {name: value for name, value in arguments.items() if value}
-    return from_json(_utf8(sys.stdin).read() if payload == "-" else payload or "")
+    return from_json(utf8(sys.stdin).read() if payload == "-" else payload or "")
 
 
 def _headers(given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
@@ -301,7 +339,7 @@ def _store(
     queue: Queue, options: dict[str, Any], stored: Callable[[Iterable[str]], None], redis_url: str | None
 ) -> None:
     count = 0
-    payloads = _payloads(_utf8(sys.stdin))
+    payloads = _payloads(utf8(sys.stdin))
     try:
         while batch := list(islice(payloads, _BATCH)):
             if not count:
@@ -333,119 +371,10 @@ def _payloads(lines: TextIO) -> Iterator[Any]:
                 raise click.ClickException(f"line {number}: {error.message}") from error
 
 
-def _utf8(file: TextIO | None) -> TextIO:
+def utf8(file: TextIO | None) -> TextIO:
     """The file, decoded so that a line that is not UTF-8 can be reported by its number."""
     if file is None:
         raise click.UsageError("standard input is closed")
     if isinstance(file, io.TextIOWrapper):
         file.reconfigure(encoding="utf-8", errors="surrogateescape")
     return file
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  schedq export emails > emails.jsonl
-  schedq export emails --state failed --older 7d > failed.jsonl""",
-    no_args_is_help=True,
-)
-@click.argument("name", type=QUEUE_NAME)
-@state_option(STATES, f"Only jobs in this state: {', '.join(STATES)}; repeatable.")
-@filter_options
-@redis_option
-def export(name: str, states: tuple[str, ...], filters: FilterOptions, redis_url: str | None) -> None:
-    """Write the jobs of the queue NAME to standard output, one JSON object per line; `import` reads them.
-
-    Waiting jobs are written in the order in which they will run. Jobs that change state during the export may be
-    missing or appear twice; pause the queue for an exact copy.
-    """
-    is_seen = sys.stdout.isatty()  # the output would mix with a progress bar
-    count = 0
-    with open_queue(name, redis_url) as queue:
-        for state in dict.fromkeys(states or STATES):
-            with output.progress_bar(f"{state} jobs", 1, is_hidden=is_seen) as moved:
-                looked = 0
-                cursor: str | None = ""
-                while cursor is not None:
-                    page = queue.inspector.find(state, **filters.given(), limit=_PAGE, cursor=cursor or None)
-                    for job in page.jobs:
-                        output.show_json(exported(job, state))
-                    count += len(page.jobs)
-                    looked += page.looked
-                    cursor = page.cursor
-                    moved(looked, page.total)
-        if not count:
-            must_be_known(queue, redis_url)
-            if filters.task is not None:
-                warn_if_no_task(queue, [filters.task])
-
-
-@click.command(
-    "import",
-    epilog="""\b
-Examples:
-  schedq import emails < emails.jsonl
-  schedq import emails failed.jsonl --finished""",
-    no_args_is_help=True,
-)
-@click.argument("name", type=QUEUE_NAME)
-@click.argument("file", type=click.File("r", encoding="utf-8", errors="surrogateescape"), default="-")
-@click.option(
-    "--finished", is_flag=True, help="Store finished jobs too, as new pending ones, instead of skipping them."
-)
-@redis_option
-@json_option
-def import_(name: str, file: TextIO, finished: bool, redis_url: str | None, as_json: bool) -> None:
-    """Store jobs in the queue NAME from FILE or standard input, one JSON object per line.
-
-    Jobs keep their ids, so importing the same file again changes nothing. Delayed jobs keep their due times; a job
-    that was running when exported becomes pending. An invalid line is reported by its number and skipped; the other
-    lines are stored, and the exit code is 1.
-    """
-    counts = Counter(stored=0, existed=0, skipped=0)
-    refused: dict[int, str] = {}
-    with open_or_create(name, redis_url) as queue:
-        warn_if_mistyped(queue, redis_url)
-        lines = enumerate(_utf8(file), 1)
-        while batch := list(islice(lines, _BATCH)):
-            entries = _entries(batch, refused)
-            try:
-                some = queue.inspector.import_jobs([*entries.values()], finished=finished)
-            except SchedqError as error:
-                first = batch[0][0]
-                raise click.ClickException(
-                    f"{error}; lines before {first} are stored, later ones may or may not be"
-                ) from error
-            counts.update(stored=some.stored, existed=some.existed, skipped=some.skipped)
-            numbers = [*entries]
-            refused |= {numbers[entry]: why for entry, why in some.refused.items()}
-    _report_import(name, counts, dict(sorted(refused.items())), as_json=as_json)
-    if refused:
-        raise click.exceptions.Exit(1)
-
-
-def _entries(batch: list[tuple[int, str]], refused: dict[int, str]) -> dict[int, Any]:
-    """Decode lines; returns entries by line number, and adds lines that are not JSON to `refused`."""
-    entries: dict[int, Any] = {}
-    for number, text in batch:
-        if text.strip():
-            try:
-                entries[number] = from_json(text)
-            except click.BadParameter as error:
-                refused[number] = error.message
-    return entries
-
-
-def _report_import(name: str, counts: Counter[str], refused: dict[int, str], *, as_json: bool) -> None:
-    if as_json:
-        lines = [{"line": line, "error": why} for line, why in refused.items()]
-        output.show_json({"queue": name, **counts, "refused": lines})
-        return
-    for line, why in islice(refused.items(), _MOST_NAMED):
-        output.warn(f"line {line}: {why}")
-    if len(refused) > _MOST_NAMED:
-        output.warn(f"and {len(refused) - _MOST_NAMED:,} more lines")
-    there = f"; {counts['existed']:,} already existed" if counts["existed"] else ""
-    skipped = f"; {counts['skipped']:,} finished ones skipped" if counts["skipped"] else ""
-    bad = f"; {display.count(len(refused), 'line')} refused" if refused else ""
-    output.line(f"queue {name}: {display.count(counts['stored'], 'job')} stored{there}{skipped}{bad}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -9,16 +10,18 @@ import click
 from rich.table import Table
 
 from schedq.cli import output
-from schedq.cli.params import DURATION, json_option, queue_option, redis_option
-from schedq.cli.queues import queue_of_job
+from schedq.cli.params import json_option, queue_option, redis_option
+from schedq.cli.queues import queue_of_job, wrong_usage
 from schedq.inspect import display, gate_words
 from schedq.inspect.forecast import Bucket, Forecast
-from schedq.model.times import span
+from schedq.model.keys import checked_name
+from schedq.model.times import parsed_duration, span
 
 _BAR: Final = 50
 _SHORT_BAR: Final = 40
 """Fits into 80 columns next to numbers of seven digits."""
 _NARROW: Final = 92
+_USUALLY: Final = "24h"
 _DAY_MS: Final = 86_400_000
 _DAY: Final = len("2030-01-01")
 _MINUTE: Final = len("2030-01-01 09:00")
@@ -29,15 +32,19 @@ _JOB, _SLOT = "█", "░"
     epilog="""\b
 Examples:
   schedq forecast 24h
-  schedq forecast 90m --queue emails --json""",
+  schedq forecast emails 90m --json""",
 )
-@click.argument("within", metavar="[D]", type=DURATION, default="24h")
+@click.argument("words", metavar="[NAME] [D]", nargs=-1)
 @queue_option
 @redis_option
 @json_option
-def forecast(within: timedelta, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
-    """Show what is due within D (90m, 7d; 24h if left out, at most 31d): delayed jobs and slots of schedules."""
-    with queue_of_job(queue_name, redis_url) as queue:
+def forecast(words: tuple[str, ...], queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    """Show what is due in the queue NAME within D: delayed jobs and slots of schedules.
+
+    D is 90m or 7d, at most 31d; 24h if left out. A single word that begins with a digit is D.
+    """
+    name, within = _read(words)
+    with queue_of_job(name or queue_name, redis_url) as queue:
         found, gates, name = queue.inspector.forecast(within), queue.gates.list(), queue.name
     if as_json:
         drained = {gate.name: gate_words.drained_in_ms(gate) for gate in gates}
@@ -50,6 +57,22 @@ def forecast(within: timedelta, queue_name: str | None, redis_url: str | None, a
         output.show(_chart(found), "", output.heading("busiest minutes"), _busiest(found))
     for text in (*_notes(found), *filter(None, map(gate_words.outlook, gates))):
         output.line(text)
+
+
+def _read(words: Sequence[str]) -> tuple[str | None, timedelta]:
+    """The queue, if it is named, and the duration.
+
+    Raises:
+        click.UsageError: one of them is invalid, or there are more words.
+    """
+    if len(words) > 2:
+        raise click.UsageError(f"got unexpected extra argument ({words[2]})")
+    with wrong_usage():
+        if len(words) == 2:
+            return checked_name(words[0]), parsed_duration(words[1])
+        if not words or words[0][:1].isdecimal() or words[0][:1] == "-":
+            return None, parsed_duration(words[0] if words else _USUALLY)
+        return checked_name(words[0]), parsed_duration(_USUALLY)
 
 
 def _chart(found: Forecast) -> Table:

@@ -1,4 +1,4 @@
-"""`schedq requeue`, `cancel`, `reschedule` and `purge`: actions on jobs selected by id or by a filter."""
+"""`schedq requeue`, `cancel`, `reschedule`, `delete` and `purge`: actions on jobs selected by id or by a filter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import click
 from schedq.cli import output
 from schedq.cli.params import (
     JOB_ID,
-    QUEUE_NAME,
     FilterOptions,
     ask,
     delay_option,
@@ -25,6 +24,7 @@ from schedq.cli.params import (
     state_option,
     yes_option,
 )
+from schedq.cli.queue_argument import ExplicitQueueCommand, queue_argument
 from schedq.cli.queues import must_be_known, open_queue, queue_of_job, warn_if_no_task
 from schedq.inspect import display
 from schedq.inspect.bulk import ACTIONS, Acted
@@ -223,11 +223,43 @@ def _when_it_runs(queue: Queue, job_id: str) -> str:
 @click.command(
     epilog="""\b
 Examples:
+  schedq delete 0d4s3…k8
+  schedq delete 0d4s3…k8 0d4s3…k9 --queue emails --yes""",
+    no_args_is_help=True,
+)
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True, type=JOB_ID)
+@queue_of_id_option
+@yes_option
+@redis_option
+@json_option
+def delete(
+    job_ids: tuple[str, ...], queue_name: str | None, is_sure: bool, redis_url: str | None, as_json: bool
+) -> None:
+    """Delete the jobs ID with their payloads, results and histories, after confirmation.
+
+    A running job is refused; cancel it first. `schedq purge` deletes the jobs that match a filter.
+    """
+    with queue_of_job(queue_name, redis_url, job_ids) as queue:
+        several = len(set(job_ids)) > 1
+        what = display.count(len(set(job_ids)), "job") if several else f"job {job_ids[0]}"
+        ask(f"Delete {what} of queue {queue.name} at {queue.address.label}?", is_sure=is_sure)
+
+        def act(job_id: str) -> str | None:
+            return "deleted" if queue.inspector.act("delete", [job_id]).done else None
+
+        requirement = "a running job can't be deleted before it has ended or was cancelled"
+        _act_on_each(queue, job_ids, act, requirement, as_json=as_json)
+
+
+@click.command(
+    cls=ExplicitQueueCommand,
+    epilog="""\b
+Examples:
   schedq purge emails --yes
   schedq purge emails --state failed --older 7d --dry-run""",
     no_args_is_help=True,
 )
-@click.argument("name", type=QUEUE_NAME)
+@queue_argument(reads_variable=False)
 @state_option(
     ACTIONS["delete"],
     f"Only jobs in this state: {', '.join(ACTIONS['delete'])}; repeatable. Default with a filter: all of these.",

@@ -14,13 +14,13 @@ from rich.table import Table
 from schedq.cli import output
 from schedq.cli.params import (
     JOB_ID,
-    QUEUE_NAME,
     FilterOptions,
     filter_options,
     json_option,
     queue_of_id_option,
     redis_option,
 )
+from schedq.cli.queue_argument import QueueCommand, queue_argument
 from schedq.cli.queues import must_be_known, open_queue, queue_of_job, warn_if_no_task
 from schedq.inspect import display, runs
 from schedq.inspect.search import STATES, USUALLY_LOOKED
@@ -122,6 +122,7 @@ class Page:
 
 
 @click.command(
+    cls=QueueCommand,
     epilog="""\b
 Examples:
   schedq jobs emails
@@ -129,7 +130,7 @@ Examples:
   schedq jobs emails --state failed --task send_email --error timeout --newer 2h""",
     no_args_is_help=True,
 )
-@click.argument("name", type=QUEUE_NAME)
+@queue_argument()
 @click.option(
     "--state",
     "states",

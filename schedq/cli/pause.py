@@ -7,7 +7,8 @@ from typing import Final
 import click
 
 from schedq.cli import output
-from schedq.cli.params import QUEUE_NAME, Checked, json_option, redis_option
+from schedq.cli.params import Checked, json_option, redis_option
+from schedq.cli.queue_argument import QueueCommand, queue_argument
 from schedq.cli.queues import must_be_known, must_not_be_mistyped, open_or_create, open_queue, warn_if_no_task
 from schedq.inspect import display
 from schedq.queue.queue import Queue
@@ -24,13 +25,14 @@ _task_option: Final = click.option(
 
 
 @click.command(
+    cls=QueueCommand,
     epilog="""\b
 Examples:
   schedq pause emails
   schedq pause emails --task send_email""",
     no_args_is_help=True,
 )
-@click.argument("name", type=QUEUE_NAME)
+@queue_argument()
 @_task_option
 @click.option(
     "--force", is_flag=True, help="Pause a queue even if nothing is stored about it and its name resembles another's."
@@ -79,13 +81,14 @@ def _pause_tasks(queue: Queue, tasks: tuple[str, ...], new: str, *, as_json: boo
 
 
 @click.command(
+    cls=QueueCommand,
     epilog="""\b
 Examples:
   schedq resume emails
   schedq resume emails --task send_email""",
     no_args_is_help=True,
 )
-@click.argument("name", type=QUEUE_NAME)
+@queue_argument()
 @_task_option
 @redis_option
 @json_option

@@ -13,7 +13,8 @@ import click
 from rich.table import Table
 
 from schedq.cli import output
-from schedq.cli.params import QUEUE_NAME, ask, json_option, redis_option, yes_option
+from schedq.cli.params import ask, json_option, redis_option, yes_option
+from schedq.cli.queue_argument import ExplicitQueueCommand, queue_argument
 from schedq.cli.queues import all_names, must_be_known, open_queue
 from schedq.errors import Conflict
 from schedq.inspect import display, gate_words
@@ -34,12 +35,13 @@ _MOST_JOBS: Final = 20
 
 
 @click.command(
+    cls=ExplicitQueueCommand,
     epilog="""\b
 Examples:
   schedq stats
   schedq stats emails --json""",
 )
-@click.argument("name", required=False, type=QUEUE_NAME)
+@queue_argument(required=False)
 @click.option("--scan", is_flag=True, help="Also find queues that only other programs use: scans all keys.")
 @redis_option
 @json_option
@@ -157,13 +159,14 @@ def _overview(found: dict[str, Stats]) -> Table:
 
 
 @click.command(
+    cls=ExplicitQueueCommand,
     epilog="""\b
 Examples:
   schedq workers
   schedq workers emails --json
   schedq workers --stop web-1-4711-k3x9ab""",
 )
-@click.argument("name", required=False, type=QUEUE_NAME)
+@queue_argument(required=False)
 @click.option(
     "--stop",
     "stops",

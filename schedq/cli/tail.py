@@ -8,7 +8,8 @@ from typing import Any, Final
 import click
 
 from schedq.cli import drop_output, output
-from schedq.cli.params import JOB_ID, QUEUE_NAME, redis_option
+from schedq.cli.params import JOB_ID, redis_option
+from schedq.cli.queue_argument import QueueCommand, queue_argument
 from schedq.cli.queues import open_queue, warn_if_unknown
 from schedq.inspect import display
 from schedq.model.progress import PROGRESS, of_json
@@ -22,13 +23,14 @@ _LIMITS: Final = (
 
 
 @click.command(
+    cls=QueueCommand,
     epilog="""\b
 Examples:
   schedq tail emails
   schedq tail emails --status failed --status retry --json | jq .error""",
     no_args_is_help=True,
 )
-@click.argument("name", type=QUEUE_NAME)
+@queue_argument()
 @click.option(
     "--status",
     "statuses",

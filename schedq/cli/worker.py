@@ -348,15 +348,26 @@ def _weighed(app: str) -> tuple[str, int | None]:
     epilog="Example:  schedq promoter emails reports --redis redis://redis.internal:6379/0",
     no_args_is_help=True,
 )
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, type=QUEUE_NAME)
+@click.argument("names", metavar="NAME...", nargs=-1, type=QUEUE_NAME)
+@click.option(
+    "--queue",
+    "queue_names",
+    type=QUEUE_NAME,
+    metavar="NAME",
+    multiple=True,
+    help="A queue, another way to give NAME; repeatable.",
+)
 @redis_option
 @daemon.log_options
-def promoter(names: tuple[str, ...], redis_url: str | None) -> None:
+def promoter(names: tuple[str, ...], queue_names: tuple[str, ...], redis_url: str | None) -> None:
     """Promote due jobs and reclaim the jobs of dead workers, for the queues named NAME.
 
     Needs no application code. Workers do this too, unless started with --no-promoter. Any number of promoters may run:
     one is active per queue, and the others stand by.
     """
+    names = (*names, *queue_names)
+    if not names:
+        raise click.UsageError("name a queue")
     daemon.handle_signals()
     with wrong_usage():
         queues = [Queue(name, redis=redis_url) for name in dict.fromkeys(names)]

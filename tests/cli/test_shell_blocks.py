@@ -133,7 +133,7 @@ def test_commands_that_end_by_themselves_succeed(arguments: list[str], run: Run,
         job = queue.claim(0)
         assert job
         _ = queue.fail(job, Discard("no")) if state == "failed" else queue.complete(job)
-    asks = "purge" in arguments or ("requeue" in arguments and "--dry-run" not in arguments)
+    asks = {"purge", "delete"} & {*arguments} or ("requeue" in arguments and "--dry-run" not in arguments)
 
     said = run(*arguments, *(["--yes"] if asks else []))
 

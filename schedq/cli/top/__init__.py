@@ -20,7 +20,8 @@ from rich.segment import SegmentLines
 from rich.text import Text
 
 from schedq.cli import output
-from schedq.cli.params import QUEUE_NAME, json_option, redis_option
+from schedq.cli.params import json_option, redis_option
+from schedq.cli.queue_argument import ExplicitQueueCommand, queue_argument
 from schedq.cli.queues import all_names, must_be_known, open_queue
 from schedq.cli.top.app import App, OneQueue, Queues
 from schedq.model import escaping
@@ -52,13 +53,14 @@ _ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(
+    cls=ExplicitQueueCommand,
     epilog="""\b
 Examples:
   schedq top
   schedq top emails --interval 0.5
   schedq top emails --once""",
 )
-@click.argument("name", required=False, type=QUEUE_NAME)
+@queue_argument(required=False)
 @click.option("--once", is_flag=True, help="Print one screen and exit.")
 @click.option(
     "--interval",
