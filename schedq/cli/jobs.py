@@ -39,14 +39,20 @@ from schedq.model.times import span
 from schedq.queue.queue import Queue
 
 _COLUMNS: Final = {
-    "pending": ("enqueued_at_ms", ("enqueued", "", "attempts", "payload")),
-    "delayed": ("run_at_ms", ("due", "", "attempts", "payload")),
-    "processing": ("started_at_ms", ("since", "attempts", "worker", "payload")),
-    "completed": ("completed_at_ms", ("completed", "", "task", "result")),
-    "failed": ("last_error_at_ms", ("failed", "", "task", "attempts", "error")),
-    "cancelled": ("cancelled_at_ms", ("cancelled", "", "attempts", "payload")),
+    "pending": ("enqueued_at_ms", ("enqueued", "", "task", "attempts", "payload")),
+    "delayed": ("run_at_ms", ("due", "", "task", "attempts", "payload")),
+    "processing": ("started_at_ms", ("since", "task", "attempts", "worker", "payload")),
+    "completed": ("completed_at_ms", ("completed", "", "took", "task", "result")),
+    "failed": ("last_error_at_ms", ("failed", "", "took", "task", "attempts", "error")),
+    "cancelled": ("cancelled_at_ms", ("cancelled", "", "task", "attempts", "payload")),
 }
 """State -> the most informative time of a job in that state, and the columns of `jobs` after the id."""
+_TIMES_OF: Final = {"", "since", "took", "progress", *(titles[0] for _, titles in _COLUMNS.values())}
+"""Titles of columns that are never cut."""
+_WIDE: Final = 100
+_WIDE_ONLY: Final = {"failed": {"took", "attempts"}}
+"""State -> columns that narrower terminals have no room for; of other states the attempts."""
+_TO_MS: Final = len("2030-01-01 09:00:00.000")
 _TIMES: Final = {
     "enqueued": "enqueued_at_ms",
     "due": "run_at_ms",
@@ -301,21 +307,27 @@ def _table(page: Page, now_ms: int) -> Table:
     field, titles = _COLUMNS[page.state]
     if page.state == PROCESSING and any(record.progress for record in page.rows):
         titles = (*titles[:2], "progress", *titles[2:])
+    if output.width() < _WIDE:
+        titles = tuple(title for title in titles if title not in _WIDE_ONLY.get(page.state, {"attempts"}))
     cells = [_cells(record, field, titles, now_ms) for record in page.rows]
-    return output.table(["id", *titles], cells, right=["attempts"], times=(1, 2, 3) if "progress" in titles else (1, 2))
+    times = [n for n, title in enumerate(titles, 1) if title in _TIMES_OF]
+    return output.table(["id", *titles], cells, right=["attempts"], times=times)
 
 
 def _cells(record: JobRecord, field: str, titles: tuple[str, ...], now_ms: int) -> list[str]:
     at_ms = whole(getattr(record, field, 0) or record.fields.get(field))
     clock, ago = display.clock(at_ms, now_ms), display.roughly(at_ms, now_ms)
+    task = record.payload["task"] if is_task_call(record.payload) else ""
+    began_ms = record.started_at_ms
     texts = {
         "": ago,
         "since": ago,
-        "task": record.payload["task"] if is_task_call(record.payload) else display.NOTHING,
+        "took": span(at_ms - began_ms) if 0 < began_ms <= at_ms else display.NOTHING,
+        "task": task or display.NOTHING,
         "attempts": f"{record.attempts}" + (f" of {record.max_attempts}" if record.max_attempts else ""),
         "progress": display.bar(record.progress) if record.progress else "",
         "worker": record.worker or display.NOTHING,
-        "payload": display.stored(record.fields, "payload"),
+        "payload": display.stored(record.fields, "payload").removeprefix(task),  # the task has a column
         "result": display.stored(record.fields, "result") if record.fields else "its record has expired",
         "error": record.last_error.strip().partition("\n")[0] or display.NOTHING,
     }

@@ -169,12 +169,12 @@ def test_without_a_state_all_jobs_are_listed_state_by_state(run: Run, queue: Que
 @pytest.mark.parametrize(
     ("state", "titles", "says"),
     [
-        ("pending", "id enqueued attempts payload", '{"n": 5}'),
-        ("delayed", "id due attempts payload", "in 4 min"),
-        ("processing", "id since attempts worker payload", '{"n": 4}'),
-        ("completed", "id completed task result", '{"sent": true}'),
-        ("failed", "id failed task attempts error", r"no [bold]such[/bold]�[31m user"),
-        ("cancelled", "id cancelled attempts payload", '{"n": 3}'),
+        ("pending", "id enqueued task attempts payload", '{"n": 5}'),
+        ("delayed", "id due task attempts payload", "in 4 min"),
+        ("processing", "id since task attempts worker payload", '{"n": 4}'),
+        ("completed", "id completed took task result", '{"sent": true}'),
+        ("failed", "id failed took task attempts error", r"no [bold]such[/bold]�[31m user"),
+        ("cancelled", "id cancelled task attempts payload", '{"n": 3}'),
     ],
 )
 def test_a_table_is_fitted_to_the_state(state: str, titles: str, says: str, run: Run, queue: Queue):
