@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
+import re
 import select
 import signal
 import struct
@@ -15,13 +17,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from schedq import Discard, Queue
+from schedq.cli.top import render
 from schedq.cli.top.app import App, OneQueue, Queues
-from schedq.cli.top.render import curve, per_second, window
+from schedq.cli.top.render import curve, per_second, shares, window
 from schedq.inspect.samples import Sample
 from tests.cli.conftest import Run
 from tests.cli.scenes import beat, claimed, failed_jobs, one_of_each
+from tests.cli.screens import on_terminal
 from tests.servers import Server
 from tests.waiting import until
 
@@ -249,15 +254,73 @@ def test_a_window_shows_the_chosen_row():
     assert window(100, 50, 10)[0] <= 50 < window(100, 50, 10)[0] + 10
 
 
+# -- how much fits
+
+
+def busy(queue: Queue) -> None:
+    """Something in every list."""
+    one_of_each(queue)
+    for n in range(30):
+        beat(queue, f"reports-7d4b9c6f5-{n}", running=1)
+
+
+def on_paper(queue: Queue, columns: int, lines: int) -> list[str]:
+    """The screen of a queue, as a terminal of this size has it above the status line."""
+    paper = Console(width=columns, file=io.StringIO())
+    paper.print(render.queue(queue.inspector.pulse(), "redis://localhost:6379/0", lines - 2))
+    return paper.file.getvalue().splitlines()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_a_small_terminal_shows_everything(queue: Queue):
+    busy(queue)
+
+    lines = on_paper(queue, 80, 24)
+
+    text = "\n".join(lines)
+    for fact in ("NO PROMOTER", "start late by", "per second", "next due in", "slowest tasks", "failing tasks"):
+        assert fact in text
+    for fact in ("running longest", "30 live workers", "\nreports-7d4b9c6f5", "\nprocessing "):
+        assert fact in text
+    assert len(lines) <= 22
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(("columns", "lines", "workers"), [(120, 50, 15), (200, 50, 28)])
+def test_a_large_terminal_shows_more(queue: Queue, columns: int, lines: int, workers: int):
+    busy(queue)
+
+    found = on_paper(queue, columns, lines)
+
+    assert len(found) <= lines - 2
+    assert sum("reports-7d4b9c6f5-" in line for line in found) >= workers
+
+
+def test_lists_share_the_lines_that_are_left():
+    assert shares([10, 1, 0, 5], 8) == [4, 1, 0, 3]
+    assert shares([2, 1], 8) == [2, 1]
+    assert shares([2, 1], -3) == [0, 0]
+
+
+@pytest.mark.processes
+def test_colors_are_for_terminals_that_want_them(queue: Queue, desk: Server):
+    one_of_each(queue)
+
+    colored = on_terminal("top", "mail", "--once", columns=80, lines=24)
+    plain = on_terminal("top", "mail", "--once", columns=80, lines=24, NO_COLOR="1")
+
+    assert re.search(r"\x1b\[[\d;]*31m", colored)
+    assert not re.search(r"\x1b\[[\d;]*3\dm", plain)
+
+
 # -- in a terminal
 
 
 class Terminal:
     """A terminal in which the live screen runs."""
 
-    def __init__(self, *words: str, **environment: str) -> None:
+    def __init__(self, *words: str, lines: int = 40, columns: int = 120, **environment: str) -> None:
         self._ours, self._theirs = os.openpty()
-        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.before = termios.tcgetattr(self._theirs)
         self.text = ""
         self.process = subprocess.Popen(
@@ -319,8 +382,8 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*words: str, **environment: str) -> Iterator[Terminal]:
-    made = Terminal(*words, **environment)
+def terminal(*words: str, lines: int = 40, columns: int = 120, **environment: str) -> Iterator[Terminal]:
+    made = Terminal(*words, lines=lines, columns=columns, **environment)
     try:
         yield made
     finally:
@@ -350,6 +413,18 @@ def test_keys_act_in_a_terminal_and_the_terminal_is_restored(queue: Queue):
         assert "\x1b[?1049l" in screen.text
         assert screen.is_as_it_was
     assert queue.stats()["paused_since_ms"] is not None
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (200, 50)])
+def test_the_live_screen_shows_its_last_list_and_all_keys(queue: Queue, columns: int, lines: int):
+    busy(queue)
+    with terminal("mail", lines=lines, columns=columns) as screen:
+        screen.shows("30 live workers")
+        screen.shows("reports-7d4b9c6f5-")
+        screen.shows("q quit")
+        screen.type(b"q")
+        assert screen.code() == 0
 
 
 @pytest.mark.processes

@@ -127,7 +127,7 @@ class Queues(Screen):
 class OneQueue(Screen):
     """One queue at a glance."""
 
-    hints = "p pause/resume  r requeue failed  jobs: w pending d delayed x running f failed c completed  ← back  q quit"
+    hints = "p pause  r requeue  w pending d delayed x running f failed c done  ← q quit"
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
