@@ -7,11 +7,11 @@ from typing import Final
 import click
 from rich.table import Table
 
-from schedq.cli import output
+from schedq.cli import offers, output
 from schedq.cli.lazy_group import LazyGroup
 from schedq.cli.params import (
     QUEUE_NAME,
-    Checked,
+    Offered,
     ask,
     json_option,
     queue_of_id_option,
@@ -33,7 +33,9 @@ _TABLE: Final = {
     "cancel": ("batches:cancel", "Let no child begin any more; ask running ones to stop."),
     "delete": ("batches:delete", "Delete the record of a batch; its children stay jobs."),
 }
-_batch_argument: Final = click.argument("batch_id", metavar="ID", type=Checked("batch id", checked_group_id))
+_batch_argument: Final = click.argument(
+    "batch_id", metavar="ID", type=Offered("batch id", checked_group_id, offers.batches)
+)
 
 
 @click.group(

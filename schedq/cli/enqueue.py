@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TextIO
 
 import click
 
-from schedq.cli import output
+from schedq.cli import offers, output
 from schedq.cli.params import (
     DURATION,
     DURATIONS,
@@ -24,6 +24,7 @@ from schedq.cli.params import (
     JOB_ID,
     UNIQUE_KEY,
     Checked,
+    Offered,
     delay_option,
     from_json,
     json_of,
@@ -159,7 +160,12 @@ Examples:
 @queue_argument()
 @click.argument("payload", required=False)
 @click.option("--lines", is_flag=True, help="Read one payload from each line of standard input.")
-@click.option("--task", metavar="T", help="Call the task with this name, instead of giving a PAYLOAD.")
+@click.option(
+    "--task",
+    type=Offered("task", str, offers.tasks),
+    metavar="T",
+    help="Call the task with this name, instead of giving a PAYLOAD.",
+)
 @click.option("--args", type=json_of(list, "JSON array"), metavar="ARRAY", help="Positional arguments of the task.")
 @click.option("--kwargs", type=json_of(dict, "JSON object"), metavar="OBJECT", help="Keyword arguments of the task.")
 @delay_option

@@ -70,9 +70,10 @@ Examples for the shell's startup file:
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script for SHELL (bash, zsh or fish): commands, options, states and queue names.
+    """Print the completion script for SHELL (bash, zsh or fish).
 
-    Queue names come from the Redis of --redis, SCHEDQ_REDIS_URL or REDIS_URL, if it responds quickly.
+    It completes commands, options and states; names of queues, tasks and gates; ids of jobs, schedules, batches and
+    workers. Names and ids come from the Redis of --redis, SCHEDQ_REDIS_URL or REDIS_URL, if it responds quickly.
     """
     kind = get_completion_class(shell)
     assert kind is not None

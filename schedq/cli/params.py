@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from schedq.cli import queues
+from schedq.cli import offers, queues
 from schedq.errors import UsageError
 from schedq.inspect.search import Filter
 from schedq.model import gates
@@ -46,6 +46,22 @@ class Checked(click.ParamType[T]):
             return self._check(value)
         except UsageError as error:
             self.fail(str(error), param, ctx)
+
+
+class Offered(Checked[T]):
+    """The same, with completion from a Redis that replies at once."""
+
+    def __init__(self, name: str, check: Callable[[str], T], offer: offers.Offer) -> None:
+        super().__init__(name, check)
+        self._offer = offer
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        return offers.offered(ctx, incomplete, self._offer)
 
 
 class _QueueName(Checked[str]):
@@ -100,13 +116,13 @@ def json_of(kind: type, noun: str) -> Checked[Any]:
 
 
 QUEUE_NAME: Final = _QueueName("name", checked_name)
-JOB_ID: Final = Checked("id", checked_id)
+JOB_ID: Final = Offered("id", checked_id, offers.jobs)
 DURATION: Final = Checked("duration", parsed_duration)
 DURATIONS: Final = Checked("durations", _durations)
 INSTANT: Final = Checked("instant", _instant)
 HEADER: Final = Checked("header", _header)
 UNIQUE_KEY: Final = Checked("key", checked_key)
-GATE_NAME: Final = Checked("gate", checked_gate_name)
+GATE_NAME: Final = Offered("gate", checked_gate_name, offers.gates)
 GATE_KEY: Final = Checked("key", _gate_key)
 
 
@@ -216,6 +232,8 @@ def _not_empty(text: str) -> str:
 
 
 _TEXT: Final = Checked("text", _not_empty)
+_TASK: Final = Offered("text", _not_empty, offers.tasks)
+_GATE: Final = Offered("text", _not_empty, offers.gates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +273,9 @@ class FilterOptions:
 filter_options: Final = option_group(
     "filters",
     FilterOptions,
-    click.option("--task", type=_TEXT, metavar="T", help="Only jobs that call this task."),
+    click.option(
+        "--task", type=Offered("text", _not_empty, offers.tasks), metavar="T", help="Only jobs that call this task."
+    ),
     click.option("--older", "older_than", type=DURATION, metavar="D", help=f"Only jobs at least this old ({_AGE})."),
     click.option("--newer", "newer_than", type=DURATION, metavar="D", help="Only jobs at most this old."),
     click.option(
@@ -263,7 +283,7 @@ filter_options: Final = option_group(
     ),
     click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error contains this text."),
     click.option("--unique", type=_TEXT, metavar="KEY", help="Only jobs with this unique key."),
-    click.option("--gate", type=_TEXT, metavar="G", help="Only jobs of this gate."),
+    click.option("--gate", type=_GATE, metavar="G", help="Only jobs of this gate."),
     click.option("--key", type=_TEXT, metavar="K", help="With --gate: only jobs with this key."),
 )
 """`--task`, `--older`, `--newer`, `--text`, `--error`, `--unique`, `--gate` and `--key`, received as `filters`."""

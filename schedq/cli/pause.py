@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from schedq.cli import output
-from schedq.cli.params import Checked, json_option, redis_option
+from schedq.cli import offers, output
+from schedq.cli.params import Offered, json_option, redis_option
 from schedq.cli.queue_argument import QueueCommand, queue_argument
 from schedq.cli.queues import must_be_known, must_not_be_mistyped, open_or_create, open_queue, warn_if_no_task
 from schedq.inspect import display
@@ -19,7 +19,7 @@ _task_option: Final = click.option(
     "tasks",
     metavar="T",
     multiple=True,
-    type=Checked("task", checked_task),
+    type=Offered("task", checked_task, offers.tasks),
     help="Only the task with this name, not the whole queue; repeatable.",
 )
 

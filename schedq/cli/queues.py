@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import attrgetter
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -25,6 +25,7 @@ from schedq.model.keys import QueueKeys
 from schedq.model.settings import NO_QUEUE, RETRY_S
 from schedq.queue.queue import Queue, QueueBase
 
+T = TypeVar("T")
 _COMPLETION_S: Final = 0.7
 _MOST_NAMED: Final = 20
 _MOST_OPENED: Final = 20
@@ -365,15 +366,25 @@ def warn_if_no_task(queue: Queue, tasks: Iterable[str]) -> None:
         warn(f"no live worker of queue {queue.name} has a task {task!r}{nearest(task, known) or others}")
 
 
-def names_at_once(redis_url: str | None) -> list[str]:
-    """Queue names for shell completion; none if Redis does not reply quickly."""
-    found: list[str] = []
+def at_once(ask: Callable[[], Iterable[T]]) -> list[T]:
+    """What a question to Redis yields within 0.7 s, for shell completion; it ends silently at an error."""
+    found: list[T] = []
 
-    def ask() -> None:
-        with suppress(SchedqError), Queue.for_operator(NO_QUEUE, redis=redis_url, retry_for=0) as queue:
-            found.extend(queue.list_queues())
+    def collect() -> None:
+        with suppress(SchedqError):
+            found.extend(ask())  # one by one: those before a late reply count
 
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=collect, daemon=True)
     thread.start()
     thread.join(_COMPLETION_S)
     return list(found)
+
+
+def names_at_once(redis_url: str | None) -> list[str]:
+    """Queue names for shell completion; none if Redis does not reply quickly."""
+
+    def ask() -> list[str]:
+        with Queue.for_operator(NO_QUEUE, redis=redis_url, retry_for=0) as queue:
+            return queue.list_queues()
+
+    return at_once(ask)

@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 import click
 from rich.table import Table
 
-from schedq.cli import output
-from schedq.cli.params import ask, json_option, redis_option, yes_option
+from schedq.cli import offers, output
+from schedq.cli.params import Offered, ask, json_option, redis_option, yes_option
 from schedq.cli.queue_argument import ExplicitQueueCommand, queue_argument
 from schedq.cli.queues import all_names, must_be_known, open_queue
 from schedq.errors import Conflict
@@ -171,6 +171,7 @@ Examples:
     "--stop",
     "stops",
     metavar="WORKER_ID",
+    type=Offered("worker", str, offers.workers),
     multiple=True,
     help="Ask this worker to stop, as SIGTERM does: within 10 s it stops taking jobs from all its queues, and it exits "
     "when its running jobs have ended. A child of --processes is not replaced. Repeatable.",

@@ -14,6 +14,7 @@ from schedq import Queue
 from schedq.cli import cli
 from schedq.cli.lazy_group import VARIABLE
 from tests.cli.conftest import Run
+from tests.cli.scenes import beat
 
 
 def _parts(command: click.Command) -> dict[str, click.Command]:
@@ -171,6 +172,45 @@ def test_queues_states_and_shells_are_completed(
     assert complete("schedq jobs mail --state c") == {"completed", "cancelled"}
     assert complete("schedq completion z") == {"zsh"}
     assert complete("schedq re") == {"requeue", "reschedule", "result", "resume"}
+
+
+def test_ids_and_names_are_completed(
+    complete: Callable[[str], set[str]], make_queue: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("schedq.cli.queues._COMPLETION_S", 60)
+    queue, other = make_queue("mail"), make_queue("reports")
+
+    @queue.task
+    def send(n: int) -> None: ...
+
+    queue.enqueue({"task": "send"}, job_id="job-pending")
+    other.enqueue(1, job_id="job-delayed", delay=60)
+    beat(queue, "web-1", tasks='["send", "send_all"]')
+    queue.schedules.upsert("nightly", cron="0 3 * * *", payload=1)
+    queue.gates.set("api", concurrency=1)
+    with queue.batch("etl", send) as batch:
+        batch.add([])
+
+    assert complete("schedq job job-") == {"job-pending", "job-delayed"}
+    assert complete("schedq reschedule ") == {"job-delayed"}
+    assert complete("schedq job --queue mail job-") == {"job-pending"}
+    assert complete("schedq jobs mail --task s") == {"send", "send_all"}
+    assert complete("schedq pause mail --task send_") == {"send_all"}
+    assert complete("schedq workers --stop w") == {"web-1"}
+    assert complete("schedq schedules pause n") == {"nightly"}
+    assert complete("schedq gates show a") == {"api"}
+    assert complete("schedq batches show e") == {"etl"}
+    assert complete("schedq enqueue mail 1 --id ") == set()
+
+
+@pytest.mark.parametrize("line", ["job ", "jobs mail --task ", "workers --stop ", "schedules show ", "gates show "])
+def test_nothing_is_completed_and_said_without_redis(line: str, complete: Callable[[str], set[str]]):
+    command, _, rest = line.partition(" ")
+
+    if command in ("schedules", "gates"):
+        assert complete(f"schedq {command} show --redis redis://127.0.0.1:1 ") == set()
+    else:
+        assert complete(f"schedq {command} --redis redis://127.0.0.1:1 {rest}") == set()
 
 
 def test_with_a_redis_that_does_not_respond_nothing_is_completed(

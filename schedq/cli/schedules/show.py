@@ -15,8 +15,8 @@ import click
 from click.shell_completion import CompletionItem
 from rich.table import Table
 
-from schedq.cli import output
-from schedq.cli.params import QUEUE_NAME, Checked, any_queue_option, json_option, queue_of_id_option, redis_option
+from schedq.cli import offers, output
+from schedq.cli.params import QUEUE_NAME, Offered, any_queue_option, json_option, queue_of_id_option, redis_option
 from schedq.cli.queues import all_names, open_queue, queue_of_job, queue_of_schedule, wrong_usage
 from schedq.errors import UsageError
 from schedq.inspect import display
@@ -46,7 +46,7 @@ _OVERLAP: Final = {
     "queue_one": "one run waits until it has ended",
     "cancel_running": "it is cancelled, and the new run starts",
 }
-SCHEDULE_ID: Final = Checked("id", checked_schedule_id)
+SCHEDULE_ID: Final = Offered("id", checked_schedule_id, offers.schedules)
 _TITLES: Final = ("id", "when", "zone", "next slot", "last slot", "outcome", "task")
 _WIDE: Final = 100
 """Terminals narrower than this show only the times; `schedules show` has the rest."""
