@@ -107,14 +107,26 @@ class ScheduleVerbs:
             UsageError: the schedule does not exist or is damaged, or an argument is invalid; the message names it.
             QueueFull, StoreUnavailable: as `Queue.enqueue`.
         """
-        settings, get = self._connections.settings, self._registry.get
-
-        def change(old: Definition) -> Definition:
-            new, gate = updated_payload(old, task, payload, args, kwargs, get)
-            text = None if new is NO_PAYLOAD else encode(new, settings.max_payload)
-            return redefined(old, text, cron=cron, every=every, options={**gate, **options})
-
+        settings = self._connections.settings
+        change = partial(self._changed, task, args, kwargs, payload, cron=cron, every=every, options=options)
         return register.update(settings, schedule_id, change)
+
+    def _changed(
+        self,
+        task: Task[..., Any] | str | None,
+        args: Sequence[Any] | None,
+        kwargs: Mapping[str, Any] | None,
+        payload: Any,
+        old: Definition,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        options: ScheduleOptions,
+    ) -> Definition:
+        """The definition after an update."""
+        new, gate = updated_payload(old, task, payload, args, kwargs, self._registry.get)
+        text = None if new is NO_PAYLOAD else encode(new, self._connections.settings.max_payload)
+        return redefined(old, text, cron=cron, every=every, options={**gate, **options})
 
     @verb
     def register(self, *, prune: bool = False) -> RoundTrips[Registration]:

@@ -111,6 +111,16 @@ def backfill(queue: Settings, schedule_id: str, start_ms: int, end_ms: int, rate
     return len(slots)
 
 
+def backfill_slots(queue: Settings, schedule_id: str, start_ms: int, end_ms: int) -> RoundTrips[list[int]]:
+    """The slots that a backfill of this period would enqueue, whether or not their jobs exist.
+
+    Raises:
+        UsageError: as `backfill`.
+    """
+    it = yield from found(queue, schedule_id)
+    return _past_slots(it, it.definition(), start_ms, end_ms)
+
+
 def _past_slots(it: ScheduleSnapshot, definition: Definition, start_ms: int, end_ms: int) -> list[int]:
     last = min(end_ms, it.now_ms, definition.end_ms or end_ms)
     if it.seen.slot not in ("", "inf"):

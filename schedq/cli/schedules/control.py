@@ -26,6 +26,7 @@ from schedq.cli.params import (
     yes_option,
 )
 from schedq.cli.queues import import_all, load_queue, queue_of_schedule, wrong_usage
+from schedq.cli.schedules import dry_run
 from schedq.cli.schedules.show import SCHEDULE_ID, nothing_stored, slot_text
 from schedq.errors import UsageError
 from schedq.inspect import display
@@ -48,7 +49,11 @@ _MOST_NAMED: Final = 5
 
 
 def _on_schedules(act: Callable[[Queue, str], output.ActionResult | None]) -> click.Command:
-    """Make a command of a function that acts on one schedule; the function supplies name and help."""
+    """Make a command of a function that acts on one schedule; the function supplies name and help.
+
+    The function of this name in `dry_run` says what it would do.
+    """
+    plan: dry_run.Plan = getattr(dry_run, act.__name__)
 
     @click.command(
         act.__name__,
@@ -57,12 +62,15 @@ def _on_schedules(act: Callable[[Queue, str], output.ActionResult | None]) -> cl
         no_args_is_help=True,
     )
     @click.argument("ids", metavar="ID...", nargs=-1, required=True, type=SCHEDULE_ID)
+    @dry_run.dry_run_option
     @queue_of_id_option
     @redis_option
     @json_option
-    def command(ids: tuple[str, ...], queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    def command(
+        ids: tuple[str, ...], is_dry: bool, queue_name: str | None, redis_url: str | None, as_json: bool
+    ) -> None:
         with queue_of_schedule(queue_name, redis_url, *ids) as queue:
-            _act_on_each(queue, ids, act, as_json=as_json)
+            _act_on_each(queue, ids, dry_run.planned(plan) if is_dry else act, as_json=as_json)
 
     return command
 
@@ -99,16 +107,22 @@ def trigger(queue: Queue, schedule_id: str) -> output.ActionResult | None:
     no_args_is_help=True,
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, type=SCHEDULE_ID)
+@dry_run.dry_run_option
 @yes_option
 @queue_of_id_option
 @redis_option
 @json_option
-def rm(ids: tuple[str, ...], is_sure: bool, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+def rm(
+    ids: tuple[str, ...], is_dry: bool, is_sure: bool, queue_name: str | None, redis_url: str | None, as_json: bool
+) -> None:
     """Delete schedules and their slot history, after confirmation. Jobs that they enqueued stay.
 
     A schedule that is still in the application's code is stored again when one of its workers starts.
     """
     with queue_of_schedule(queue_name, redis_url, *ids) as queue:
+        if is_dry:
+            _act_on_each(queue, ids, dry_run.planned(dry_run.rm), as_json=as_json)
+            return
         there = [schedule_id for schedule_id in dict.fromkeys(ids) if queue.schedules.get(schedule_id) is not None]
         if there:
             what = f"{display.count(len(there), 'schedule')} of queue {queue.name} ({', '.join(there)})"
@@ -161,6 +175,7 @@ Examples:
     metavar="N",
     help="Jobs per second: the first is due at once, the others follow at this rate.",
 )
+@dry_run.dry_run_option
 @queue_of_id_option
 @redis_option
 @json_option
@@ -169,6 +184,7 @@ def backfill(
     start: datetime,
     end: datetime,
     rate: float,
+    is_dry: bool,
     queue_name: str | None,
     redis_url: str | None,
     as_json: bool,
@@ -183,6 +199,16 @@ def backfill(
     first, last = instant_ms(start, "--from"), instant_ms(end, "--to")
     done: Counter[str] = Counter()
     with queue_of_schedule(queue_name, redis_url, schedule_id) as queue:
+        if is_dry:
+            _report_backfill(
+                queue,
+                schedule_id,
+                *dry_run.backfill(queue, schedule_id, first, last),
+                rate,
+                is_dry=True,
+                as_json=as_json,
+            )
+            return
         trips = control.backfill(queue.settings, schedule_id, first, last, rate)
         try:
             count = queue._drive(_counted(trips, done))
@@ -190,14 +216,21 @@ def backfill(
             if done and _is_terminal():
                 click.echo(err=True)
     new = min(done["STORED"], count)
+    _report_backfill(queue, schedule_id, count, new, rate, is_dry=False, as_json=as_json)
+
+
+def _report_backfill(
+    queue: Queue, schedule_id: str, count: int, new: int, rate: float, *, is_dry: bool, as_json: bool
+) -> None:
     ends_in_ms = int((count - 1) * 1000 / rate)
     if as_json:
         found = {"slots": count, "enqueued": new, "rate": rate, "ends_in_ms": ends_in_ms}
-        output.show_json({"queue": queue.name, "id": schedule_id, **found})
+        output.show_json({"queue": queue.name, "id": schedule_id, **found} | ({"dry_run": True} if is_dry else {}))
         return
-    there = f", {count - new:,} already existed" if new < count else ""
-    pace = f"; the last is due in {span(ends_in_ms)}" if new and ends_in_ms else ""
-    output.line(f"{schedule_id}: {display.count(count, 'slot')}, {display.count(new, 'job')} enqueued{there}{pace}")
+    there = f", {count - new:,} already {'exist' if is_dry else 'existed'}" if new < count else ""
+    pace = f"; the last {'would be' if is_dry else 'is'} due in {span(ends_in_ms)}" if new and ends_in_ms else ""
+    done = "would be enqueued" if is_dry else "enqueued"
+    output.line(f"{schedule_id}: {display.count(count, 'slot')}, {display.count(new, 'job')} {done}{there}{pace}")
 
 
 def _is_terminal() -> bool:
@@ -236,10 +269,13 @@ Examples:
 @click.option(
     "--version", type=click.IntRange(0), metavar="N", help="Above the code's: no worker that starts undoes the change."
 )
+@dry_run.dry_run_option
 @queue_of_id_option
 @redis_option
 @json_option
-def update(schedule_id: str, queue_name: str | None, redis_url: str | None, as_json: bool, **changes: Any) -> None:
+def update(
+    schedule_id: str, is_dry: bool, queue_name: str | None, redis_url: str | None, as_json: bool, **changes: Any
+) -> None:
     """Change some of what is stored about the schedule ID, and keep the rest.
 
     If it is in the application's code, the next worker that starts stores the code's definition again, unless --version
@@ -251,6 +287,9 @@ def update(schedule_id: str, queue_name: str | None, redis_url: str | None, as_j
     with queue_of_schedule(queue_name, redis_url, schedule_id) as queue:
         if queue.schedules.get(schedule_id) is None:
             raise click.ClickException(nothing_stored(schedule_id, queue))
+        if is_dry:
+            dry_run.update(queue, schedule_id, given, as_json=as_json)
+            return
         with wrong_usage():
             word = queue.schedules.update(schedule_id, **given)
         name = queue.name
@@ -269,11 +308,20 @@ Examples:
 )
 @click.argument("app", metavar="APP")
 @click.option("--prune", is_flag=True, help="Delete schedules that are no longer in the code, without asking.")
+@dry_run.dry_run_option
 @app_dir_option
 @import_option
 @click.option("--redis", "redis_url", metavar="URL", help="URL of Redis, for a queue that does not set one.")
 @json_option
-def upsert(app: str, prune: bool, app_dir: str, imports: tuple[str, ...], redis_url: str | None, as_json: bool) -> None:
+def upsert(
+    app: str,
+    prune: bool,
+    is_dry: bool,
+    app_dir: str,
+    imports: tuple[str, ...],
+    redis_url: str | None,
+    as_json: bool,
+) -> None:
     """Store the schedules of the queue that APP (module:object) names, as a worker does when it starts.
 
     For hosts that run only a promoter. Unchanged schedules keep their next slot. Only the top-level packages that this
@@ -285,12 +333,13 @@ def upsert(app: str, prune: bool, app_dir: str, imports: tuple[str, ...], redis_
     for module in imports:
         import_all(module, app_dir)
     with loaded.blocking as queue:
-        found = queue.schedules.register(prune=prune)
+        found = dry_run.registration(queue, prune=prune) if is_dry else queue.schedules.register(prune=prune)
         others = _of_others(queue, found)
     if as_json:
-        output.show_json({"queue": loaded.name, **asdict(found), "others": others})
+        dry = {"dry_run": True} if is_dry else {}
+        output.show_json({"queue": loaded.name, **asdict(found), "others": others} | dry)
     else:
-        _report_registration(loaded.name, found)
+        _report_registration(loaded.name, found, would="would be " if is_dry else "")
         packages = {module.partition(".")[0] for module in (app.partition(":")[0], *imports)}
         for owner, ids in others.items():
             output.line(_left_alone(owner, ids, is_imported=owner in packages))
@@ -319,12 +368,13 @@ def _left_alone(owner: str, ids: Sequence[str], *, is_imported: bool) -> str:
     return f"left alone: {', '.join(ids[:_MOST_NAMED])}{more}: {whose}"
 
 
-def _report_registration(name: str, found: Registration) -> None:
+def _report_registration(name: str, found: Registration, *, would: str) -> None:
     for word, said in _OUTCOMES.items():
         for schedule_id in getattr(found, word):
-            output.line(f"{schedule_id}: {said}")
+            output.line(f"{schedule_id}: {would}{said}")
     for schedule_id in found.missing:
-        output.line(f"{schedule_id}: {'deleted' if schedule_id in found.removed else 'kept'}: no longer in the code")
+        word = "deleted" if schedule_id in found.removed else "kept"
+        output.line(f"{schedule_id}: {would}{word}: no longer in the code")
     total = sum(len(getattr(found, word)) for word in _OUTCOMES)
     hint = "; --prune deletes those no longer in it" if set(found.missing) - set(found.removed) else ""
     output.line(f"queue {name}: the code has {display.count(total, 'schedule')}{hint}")
