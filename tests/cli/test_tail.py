@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from schedq import Discard, Fixed, Queue
+from schedq.cli.new_jobs import NewJobs
 from tests.cli.conftest import Run
 from tests.cli.scenes import claimed
 from tests.servers import Server
@@ -64,7 +65,7 @@ def test_it_shows_events_and_says_what_it_does_not_show(run: Run, queue: Queue, 
     assert again.endswith("attempt 1, due in 1 min, not yet")
     assert bad.endswith("[31mno use")
     assert "\x1b" not in said.out
-    assert "enqueuing or starting a job sends no event" in said.complaint
+    assert "enqueuing or starting a job sends no event (--all looks for them)" in said.complaint
 
 
 def test_it_can_be_asked_for_some_only_as_json(run: Run, queue: Queue, when_listening: Any):
@@ -94,6 +95,42 @@ def started(desk: Server, queue: Queue, *words: str) -> subprocess.Popen[str]:
     )
     until(lambda: listeners(desk, queue), within=120)
     return process
+
+
+def test_new_jobs_are_seen_once_when_enqueued_and_when_started(queue: Queue):
+    queue.enqueue(0, job_id="before")
+    new = NewJobs(queue)
+    assert new.look() == []
+
+    queue.enqueue(1, job_id="a")
+    assert [(one["status"], one["id"]) for one in new.look()] == [("enqueued", "a")]
+    assert new.look() == []
+
+    claimed(queue)
+    queue.enqueue(2, job_id="b")
+    found = [(one["status"], one["id"], one["attempts"]) for one in new.look()]
+    assert sorted(found) == [("enqueued", "b", 0), ("started", "before", 1)]
+    assert new.look() == []
+
+
+def test_all_excludes_what_it_can_not_keep(run: Run):
+    assert run("tail", "mail", "--all", "--limit", "1").code == 2
+
+
+@pytest.mark.processes
+def test_all_shows_enqueues_starts_and_ends(desk: Server, queue: Queue):
+    with started(desk, queue, "--all", "--json") as process:
+        assert process.stdout is not None
+        found: set[tuple[str, str]] = set()
+        while not {"enqueued", "started"} <= {status for status, _ in found}:
+            queue.enqueue(1)
+            queue.claim(0)
+            line = json.loads(process.stdout.readline())
+            found.add((line["status"], line["id"]))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+
+    assert process.returncode == 0
 
 
 @pytest.mark.processes
