@@ -48,6 +48,7 @@ _SECTIONS: Final = {
         "purge": ("job_actions:purge", "Delete all jobs of a queue, or those that match a filter."),
         "export": ("transfer:export", "Write jobs as JSON lines."),
         "import": ("transfer:import_", "Store jobs from JSON lines, as export writes them."),
+        "archive": ("archive", "Copy finished jobs to files, one a day per queue."),
     },
     "Schedules and gates": {
         "schedules": ("schedules", "Show and control schedules."),

@@ -52,7 +52,6 @@ _TIMES_OF: Final = {"", "since", "took", "progress", *(titles[0] for _, titles i
 _WIDE: Final = 100
 _WIDE_ONLY: Final = {"failed": {"took", "attempts"}}
 """State -> columns that narrower terminals have no room for; of other states the attempts."""
-_TO_MS: Final = len("2030-01-01 09:00:00.000")
 _TIMES: Final = {
     "enqueued": "enqueued_at_ms",
     "due": "run_at_ms",

@@ -6,6 +6,7 @@ The templates escape HTML; the filters here make control and direction character
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -13,7 +14,7 @@ from importlib import resources
 from typing import Any, Final
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
 from schedq.errors import UsageError
 from schedq.inspect import display
@@ -23,6 +24,8 @@ from schedq.model.keys import checked_id, checked_schedule_id
 from schedq.model.times import span
 from schedq.transitions.pause import checked_task
 
+_PACKED: Final = "templates.json"
+"""A wheel has this file instead of the templates, because it is smaller: see scripts/tools/package.py."""
 MOST_SHOWN: Final = 65_536
 """Maximum number of characters of a payload, result or traceback on a page."""
 _LIVE: Final = "live_"
@@ -134,7 +137,7 @@ class Renderer:
 
     def __init__(self, **constants: object) -> None:
         self._templates = Environment(
-            loader=PackageLoader("schedq.dashboard"),
+            loader=_loader(),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -171,6 +174,14 @@ class StaticFile:
     body: bytes
     media: str
     tag: str
+
+
+def _loader() -> BaseLoader:
+    packed = resources.files("schedq.dashboard").joinpath(_PACKED)
+    if not packed.is_file():
+        return PackageLoader("schedq.dashboard")
+    texts = json.loads(packed.read_text(encoding="utf-8"))
+    return DictLoader({name.removeprefix("templates/"): text for name, text in texts.items()})
 
 
 def static_files() -> dict[str, StaticFile]:

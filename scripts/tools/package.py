@@ -41,11 +41,13 @@ MOST_BYTES: Final = 900_000
 clearer texts in the code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing
 kit 16; what readers of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the
 outbox 11, of which smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI,
-Flask and sessions of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batches 30. Zopfli saves 22, one file for
-all pages 41, bz2 for it 29, one file for all scripts 37, scripts without comments 20, Python without comments and
-without docstrings of internals 130 (see shortening.py)."""
+Flask and sessions of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batches 30; what operators see of both 18;
+notices and the archive 19; the finish of the command line 14. Zopfli saves 22, one file for all pages 41, bz2 for it
+29, one file for all scripts 37, one for the dashboard's templates 12, scripts without comments 20, Python without
+comments and without docstrings of internals 130 (see shortening.py)."""
 PACKED: Final = {
     "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.md)"),
+    "schedq/dashboard/templates.json": re.compile(r"schedq/dashboard/(templates/\w+\.html)"),
     "schedq/scripts.json": re.compile(r"schedq/((?:transitions|schedules|inspect)/[\w/]+\.lua)"),
 }
 """Files of a wheel that have the texts of many of the package's files, by their paths below the same folder.

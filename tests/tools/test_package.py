@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from schedq import handbook
+from schedq.dashboard import rendering
 from schedq.errors import UsageError
 from schedq.transitions import scripts
 from scripts.tools import package, shortening
@@ -95,6 +96,7 @@ def test_what_an_extra_needs_is_read_from_the_metadata() -> None:
 
 INSIDE: dict[str, tuple[str, ...]] = {
     "schedq/handbook/pages.json.bz2": ("index.md", "jobs.md"),
+    "schedq/dashboard/templates.json": ("templates/base.html", "templates/job.html"),
     "schedq/scripts.json": ("transitions/claim.lua", "transitions/shared/clock.lua", "inspect/stats.lua"),
 }
 
@@ -133,6 +135,17 @@ def test_pages_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeyp
             handbook.read("jobs")
     finally:
         handbook._packed.cache_clear()
+
+
+def test_templates_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(rendering.__file__).parent
+    texts = {f"templates/{path.name}": path.read_text() for path in (folder / "templates").iterdir()}
+    (tmp_path / "templates.json").write_text(json.dumps({**texts, "templates/message.html": "<p>{{ text }}</p>"}))
+    monkeypatch.setattr("schedq.dashboard.rendering.resources.files", lambda _: tmp_path)
+
+    page = rendering.Renderer().page(rendering.PageData("message.html", {"text": "<b>"}))
+
+    assert page == "<p>&lt;b&gt;</p>"
 
 
 def test_scripts_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
