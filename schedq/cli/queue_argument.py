@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final
 
 import click
@@ -72,3 +73,16 @@ def queue_argument(*, required: bool = True, reads_variable: bool = True) -> Cal
         return argument(option(command))
 
     return decorate
+
+
+def queues_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument `[NAME]...` and the option `--queue`, received as `names`; none of them: all queues."""
+
+    @wraps(command)
+    def call(*args: Any, names: tuple[str, ...], named: tuple[str, ...], **kwargs: Any) -> None:
+        command(*args, names=(*names, *(name for name in named if name not in names)), **kwargs)
+
+    option = click.option(
+        "--queue", "named", multiple=True, type=QUEUE_NAME, metavar="NAME", help="Another way to give NAME; repeatable."
+    )
+    return click.argument("names", nargs=-1, type=QUEUE_NAME, metavar="[NAME]...")(option(call))

@@ -17,7 +17,8 @@ from typing import Final
 import click
 
 from schedq.cli import daemon
-from schedq.cli.params import DURATION, QUEUE_NAME, option_group, redis_option
+from schedq.cli.params import DURATION, option_group, redis_option
+from schedq.cli.queue_argument import queues_argument
 from schedq.cli.queues import all_queues, open_queue, warn_if_unknown, wrong_usage
 from schedq.cli.state_file import default_folder, locked, replace_file
 from schedq.doctor.checks import LEVELS
@@ -65,7 +66,7 @@ Examples:
   schedq watch --level note --ignore snapshots-only --exec ./page-me --state /var/lib/schedq/watch.json""",
     no_args_is_help=True,
 )
-@click.argument("names", nargs=-1, type=QUEUE_NAME, metavar="[NAME]...")
+@queues_argument
 @option_group(
     "target",
     ReceiverOptions,

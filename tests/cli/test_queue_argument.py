@@ -59,6 +59,16 @@ def test_both_ways_are_the_same(words: list[str], run: Run, make_queue: Callable
     assert ("mail" in by_option.out, "reports" in by_option.out) == (False, True)
 
 
+def test_commands_on_several_queues_take_both_ways_together(run: Run, make_queue: Callable[..., Queue], tmp_path):
+    for name in ("mail", "reports", "other"):
+        make_queue(name).enqueue(name, job_id=f"in-{name}")
+        assert run("cancel", f"in-{name}").code == 0
+
+    assert run("archive", "mail", "--queue", "reports", "--to", str(tmp_path), "--once").code == 0
+
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"mail", "reports"}
+
+
 def test_payloads_and_files_follow_the_queue_wherever_it_is_named(run: Run, queue: Queue, tmp_path):
     for words in (["mail", "1"], ["--queue", "mail", "2"], ["3", "--queue=mail"], ["mail", "4", "--queue", "mail"]):
         assert run("enqueue", *words).code == 0

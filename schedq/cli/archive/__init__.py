@@ -14,7 +14,8 @@ import click
 
 from schedq.cli import daemon
 from schedq.cli.archive.files import QueueFolder
-from schedq.cli.params import DURATION, QUEUE_NAME, redis_option
+from schedq.cli.params import DURATION, redis_option
+from schedq.cli.queue_argument import queues_argument
 from schedq.cli.queues import all_queues, must_be_known, open_queue, wrong_usage
 from schedq.cli.state_file import locked
 from schedq.errors import Conflict, SchedqError
@@ -35,7 +36,7 @@ Examples:
   schedq archive emails orders --to ./archive --once""",
     no_args_is_help=True,
 )
-@click.argument("names", nargs=-1, type=QUEUE_NAME, metavar="[NAME]...")
+@queues_argument
 @click.option(
     "--to",
     "folder",
