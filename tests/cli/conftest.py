@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -54,6 +56,26 @@ Run = Callable[..., Said]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """`doctor` need not wait for a process that takes over, as none does here."""
     monkeypatch.setattr("schedq.doctor.examination._HANDOVER_S", 0)
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Commands that run on set up the logging of their process, which here is that of the tests."""
+    root, ours = logging.getLogger(), logging.getLogger("schedq")
+    before = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """They also handle signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -18,13 +18,10 @@ from schedq import Discard, Queue
 from schedq.inspect.archive import archive_page
 from scripts.tools.handbook import all_blocks
 from tests.cli.conftest import Run, Said
-from tests.cli.test_watch import own_logging, own_signals
 from tests.doors import Clock
 from tests.pages import page
 from tests.servers import Server
 from tests.waiting import until
-
-__all__ = ["own_logging", "own_signals"]
 
 Lines = list[dict[str, Any]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import json
-import logging
 import os
 import signal
 import ssl
@@ -66,26 +65,6 @@ class Hook(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
         pass
-
-
-@pytest.fixture(autouse=True)
-def own_logging() -> Iterator[None]:
-    """The command sets up the logging of its process, which here is that of the tests."""
-    root, ours = logging.getLogger(), logging.getLogger("schedq")
-    before = root.handlers[:], root.level, ours.level
-    yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
-
-
-@pytest.fixture(autouse=True)
-def own_signals() -> Iterator[None]:
-    """The command also handles signals."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture

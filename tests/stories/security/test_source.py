@@ -53,6 +53,7 @@ ALLOWED = {
 }
 """(module, what it calls) → why it is allowed."""
 STARTERS = {
+    "schedq.doctor.notices": "`schedq watch --exec`: the operator's command, whose words never come from Redis",
     "schedq.cli.dev": "the worker of `schedq dev`: this interpreter with the words of its own command line",
     "schedq.worker.process": "the processes of --processes: this interpreter with the words of its own command line",
     "schedq.embedded": "the watcher of an embedded server: this interpreter, with a folder",
