@@ -137,11 +137,9 @@ local function attend(name)
     redis.call('ZADD', groups, digits(now + LOOK_AGAIN), name)
     return false
   end
-  -- When a child has ended, to the look: for those who watch whether it makes progress.
-  if redis.call('HGET', group.key, 'seen_ended') == digits(ended) then
-    redis.call('HSET', group.key, 'ended', ended, 'succeeded', succeeded)
-  else
-    redis.call('HSET', group.key, 'ended', ended, 'succeeded', succeeded, 'seen_ended', digits(ended), 'moved_at_ms', stamp)
+  redis.call('HSET', group.key, 'ended', ended, 'succeeded', succeeded)
+  if redis.call('HGET', group.key, 'seen_ended') ~= digits(ended) then  -- for those who watch whether it makes progress
+    redis.call('HSET', group.key, 'seen_ended', digits(ended), 'moved_at_ms', stamp)
   end
   if group.more_bytes > 0 then redis.call('HINCRBY', group.key, 'bytes', group.more_bytes) end
   group.look_at = digits(now + (is_more and 0 or LOOK_AGAIN))
