@@ -41,6 +41,7 @@ if typing.TYPE_CHECKING:
     from schedq.inspect.search import JobPage
     from schedq.inspect.stats import BrokenNote, Stats
     from schedq.inspect.summary import Spread, UnknownTask
+    from schedq.inspect.task_stats import CountedTime, TaskStats
     from schedq.inspect.timeline import AttemptRecord, OperationRecord, Timeline, TimelineEvent
     from schedq.inspect.why import Why
     from schedq.isolation.death import ProcessDied
@@ -54,6 +55,7 @@ if typing.TYPE_CHECKING:
     from schedq.model.placeholder import RESULT
     from schedq.model.progress import Progress
     from schedq.model.records import ClaimedJob, JobRecord, NewJob
+    from schedq.model.task_stats import Counts, Histogram
     from schedq.model.tracking import track
     from schedq.model.unique import Debounce, Unique
     from schedq.observer import AttemptEnd, AttemptFacts, Observer, QueueHealth
@@ -104,6 +106,8 @@ __all__ = [
     "ClaimedJob",
     "ClosedError",
     "Conflict",
+    "CountedTime",
+    "Counts",
     "CurrentJob",
     "Debounce",
     "Depends",
@@ -118,6 +122,7 @@ __all__ = [
     "GateKey",
     "GateStatus",
     "Gates",
+    "Histogram",
     "Imported",
     "Inspector",
     "IsolationSettings",
@@ -163,6 +168,7 @@ __all__ = [
     "StuckSlot",
     "Task",
     "TaskPulse",
+    "TaskStats",
     "Throughput",
     "Timeline",
     "TimelineEvent",
@@ -195,6 +201,7 @@ _NAMES_OF_MODULES = {
     "schedq.inspect.search": ["JobPage"],
     "schedq.inspect.stats": ["BrokenNote", "Stats"],
     "schedq.inspect.summary": ["Spread", "UnknownTask"],
+    "schedq.inspect.task_stats": ["CountedTime", "TaskStats"],
     "schedq.inspect.timeline": ["AttemptRecord", "OperationRecord", "Timeline", "TimelineEvent"],
     "schedq.inspect.batch_timeline": ["BatchEvent", "BatchTimeline"],
     "schedq.inspect.why": ["Why"],
@@ -206,6 +213,7 @@ _NAMES_OF_MODULES = {
     "schedq.model.placeholder": ["RESULT"],
     "schedq.model.progress": ["Progress"],
     "schedq.model.records": ["ClaimedJob", "JobRecord", "NewJob"],
+    "schedq.model.task_stats": ["Counts", "Histogram"],
     "schedq.model.tracking": ["track"],
     "schedq.model.unique": ["Debounce", "Unique"],
     "schedq.observer": ["AttemptEnd", "AttemptFacts", "Observer", "QueueHealth"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from schedq.inspect import audit, bulk, samples, search, snapshot, stats, summary
+from schedq.inspect import audit, bulk, samples, search, snapshot, stats, summary, task_stats
 from schedq.inspect.batches import open_batches
 from schedq.inspect.bulk import Purge
 from schedq.inspect.gates import gate_page, see_gate
@@ -22,6 +22,7 @@ from schedq.transitions import (
     announce,
     cancel,
     claim,
+    count_tasks,
     enqueue,
     gates,
     groups,
@@ -88,11 +89,13 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     promote.promote(QUEUE, 10, "me"),
     samples.take(QUEUE, "me"),
     samples.newest(QUEUE),
+    task_stats.counted(QUEUE),
     summary.summaries(QUEUE, QUEUE.keys.failed, "newest"),
     audit.log(QUEUE, None, 10),
     heartbeat.stop(QUEUE, "worker"),
     promote.wake(QUEUE),
     heartbeat.beat(QUEUE, "worker", {"pid": 1}),
+    count_tasks.count_tasks(QUEUE, "worker", 1, {"send": "1 0 0 0 5|5 0|5:1|0:1"}),
     heartbeat.leave(QUEUE, "worker", "me"),
     announce.announce(QUEUE, {"mail": TaskOptions(max_attempts=1), "ok": TaskOptions()}),
     announce.read_task_options(QUEUE, ["mail"]),

@@ -26,7 +26,8 @@ VERBS: Final = {
 }
 """The methods of each role; all others run as the tests' own user."""
 LOOKS: Final = frozenset(
-    {"find", "why", "timeline", "forecast", "pulse", "samples", "errors", "log", "follow", "list", "get", "keys"}
+    {"find", "why", "timeline", "forecast", "pulse", "samples", "task_stats", "errors", "log", "follow"}
+    | {"list", "get", "keys"}
 )
 """The methods of the inspector and of gates for a viewer; actions are reserved for operators, who may do everything."""
 WITHOUT_REDIS: Final = frozenset({"job", "task", "handler", "gate", "close", "aclose"})

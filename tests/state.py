@@ -83,6 +83,7 @@ LAYOUT: Final = {
     "tasks": "hash",
     "promoter": "string",
     "standbys": "hash",
+    "task_stats": "hash",
     "samples": "list",
     "paused": "string",
     "workers": "zset",

@@ -26,6 +26,7 @@ _SECTIONS: Final = {
     "Look": {
         "stats": ("stats", "Show depths, totals and live workers, of all queues or of one."),
         "top": ("top", "Show a live screen: throughput, depths, workers, tasks."),
+        "tasks": ("tasks", "Show how often tasks ran and failed, and how long they took."),
         "workers": ("stats:workers", "List live workers and what each runs; ask one to stop."),
         "jobs": ("jobs", "List the jobs of a queue by state, page by page."),
         "job": ("jobs:job", "Show everything that is stored about one job."),

@@ -24,6 +24,7 @@ _KEYS: Final = {
     "failed": ("list", _REFUSED),
     "cancelled": ("list", _REFUSED),
     "broken": ("list", _REFUSED),
+    "task_stats": ("hash", "figures of tasks are missing"),
     "samples": ("list", "rates and charts have no data"),
     "delayed": ("zset", _REFUSED),
     "held": ("zset", "claims fail, so no job of the queue starts"),

@@ -142,6 +142,9 @@ class QueueKeys:
     """STRING with the id of the process that promotes due jobs; has a short TTL."""
     standbys = Key()
     """HASH of the processes that take over if the promoter dies, and until when each counts as alive."""
+    task_stats = Key()
+    """HASH of what workers count of each task: `t:TASK` for all time, `hMS:TASK` and `mMS:TASK` for the hour and the
+    five minutes that begin at that instant; values as in `model/task_stats.py`."""
     samples = Key()
     """LIST of JSON samples of the queue, one every 10 s; newest at the left, capped."""
     paused = Key()

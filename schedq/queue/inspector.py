@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schedq.inspect import audit, bulk, error_groups, forecast, overview, samples, timeline, why
+from schedq.inspect import audit, bulk, error_groups, forecast, overview, samples, task_stats, timeline, why
 from schedq.inspect.audit import LogEntry
 from schedq.inspect.bulk import Acted, ActionOnIds, ActionOnMatching, BulkRequest, OnActed, Purge
 from schedq.inspect.error_groups import Errors
@@ -14,6 +14,7 @@ from schedq.inspect.forecast import Forecast
 from schedq.inspect.overview import Pulse
 from schedq.inspect.samples import MOST_SAMPLES, Sample
 from schedq.inspect.search import USUALLY_LOOKED, Filter, JobPage, find
+from schedq.inspect.task_stats import TaskStats
 from schedq.inspect.timeline import Timeline
 from schedq.inspect.why import Why
 from schedq.model.ids import new_request
@@ -36,6 +37,11 @@ class InspectorVerbs:
     def pulse(self) -> RoundTrips[Pulse]:
         """Return the queue at a glance: depths, rates, lateness, run times, tasks, workers; a few bounded reads."""
         return overview.pulse(self._connections.settings)
+
+    @verb
+    def task_stats(self) -> RoundTrips[TaskStats]:
+        """Return what workers have counted of each task: ends, run times and lateness, in all and by time."""
+        return task_stats.task_stats(self._connections.settings)
 
     @verb
     def samples(self, limit: int = MOST_SAMPLES) -> Operation[list[Sample]]:
@@ -245,11 +251,7 @@ class InspectorVerbs:
     def note(self, action: str, said: str, *, count: int = 1, who: str | None = None) -> RoundTrips[None]:
         """Write one entry to the audit log about something done by other means, such as `pause`.
 
-        Args:
-            action: what was done.
-            said: details.
-            count: how many jobs it concerned.
-            who: the operator's name for the log; by default this process's user and host.
+        It says what was done, details, to how many jobs, and by whom: by default this process's user and host.
         """
         (reply,) = yield [bulk.note(self._connections.settings, new_request(), action, count, said, who)]
         unwrap(reply)

@@ -108,6 +108,7 @@ class Attempt:
         current: the object that `current_job()` returns to the handler; None until the handler is called.
         facts: the object that observers receive; None if there are none.
         began_at: the start, on the monotonic clock.
+        ended_at: when its outcome was decided, on the same clock.
         task: the asyncio task that runs the handler.
         thread_id: the id of the thread that a plain handler is running in.
         limit_s: the timeout in seconds, or None.
@@ -132,6 +133,7 @@ class Attempt:
     current: CurrentJob | None = None
     facts: AttemptFacts | None = None
     began_at: float = 0.0
+    ended_at: float = 0.0
     task: asyncio.Task[None] | None = field(default=None)
     thread_id: int | None = None
     limit_s: float | None = None

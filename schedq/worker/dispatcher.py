@@ -12,12 +12,14 @@ from schedq.logs import log
 from schedq.model import current_job, outcome
 from schedq.model.progress import ProgressReport, Reporters
 from schedq.model.records import ClaimedJob, Settlement
+from schedq.model.times import monotonic
 from schedq.observer import Observer
 from schedq.queue.queue import QueueBase
 from schedq.transitions import Operation, renew, settle
 from schedq.worker.attempt import FINISHED, SETTLED, Attempt, InFlight
 from schedq.worker.capacity import Consumer, Reservation
 from schedq.worker.executor import Executor
+from schedq.worker.task_counts import TaskCounts
 from schedq.worker.worker_context import WorkerContext
 
 
@@ -51,6 +53,7 @@ class Dispatcher:
         is_behind: Redis did not accept all settlements that were sent last.
         frees_places: an attempt that waits has a place in a gate, so its end may let another job start.
         unknown: handles jobs for which this process has no function.
+        counts: counts the attempts by task.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Dispatcher:
         self.waiting: list[Attempt] = []
         self.is_behind = False
         self.frees_places = False
+        self.counts = TaskCounts()
         self._context = contextvars.copy_context()
         if context.isolated is not None:
             self._context.run(current_job.isolated.set, context.isolated)
@@ -122,6 +126,7 @@ class Dispatcher:
             self.in_flight.reporters.confirm(some, words)
         sent = iter(parcel.attempts)
         again: list[Attempt] = []
+        settled: list[Attempt] = []
         refused: SchedqError | None = None
         for batch, answer in zip(parcel.batches, answers[len(parcel.reports) :], strict=False):
             words = answer
@@ -134,8 +139,11 @@ class Dispatcher:
                 else:
                     self.in_flight.remove(attempt)
                     attempt.become(SETTLED)
-                    if word == "LOST":
+                    if word == "OK":
+                        settled.append(attempt)
+                    elif word == "LOST":
                         self._came_too_late(attempt)
+        self.counts.add(settled)
         self.waiting = again + self.waiting
         self.is_behind = bool(again)
         return refused
@@ -145,6 +153,7 @@ class Dispatcher:
         if attempt.settlement is None:
             self.in_flight.remove(attempt)
         else:
+            attempt.ended_at = monotonic()
             self.waiting.append(attempt)
             self.frees_places = self.frees_places or attempt.settlement.gate_key != ""
         self._notify()

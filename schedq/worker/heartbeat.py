@@ -27,6 +27,7 @@ from schedq.queue.queue import QueueBase
 from schedq.transitions import announce, gates, heartbeat, promote, unwrap
 from schedq.worker.attempt import InFlight
 from schedq.worker.executor import UnknownTasks
+from schedq.worker.task_counts import TaskCounts
 from schedq.worker.worker_context import Only, WorkerContext
 
 _MOST_NAMED: Final = 100
@@ -72,6 +73,7 @@ class Heartbeat:
     Args:
         in_flight: the attempts of this queue that the worker holds.
         unknown: gets the tasks of other workers, while there are jobs whose task this worker lacks.
+        counts: what was counted of each task, which heartbeats store.
         on_other_data: called whenever Redis has other data than before.
         on_vacancy: called after each reply with the promoter's part that is vacant.
         only: the tasks whose jobs the worker takes.
@@ -85,6 +87,7 @@ class Heartbeat:
         in_flight: InFlight,
         *,
         unknown: UnknownTasks,
+        counts: TaskCounts,
         on_other_data: Callable[[], None],
         on_vacancy: Callable[[promote.Part], None],
         only: Only,
@@ -95,6 +98,7 @@ class Heartbeat:
         self._context = context
         self._in_flight = in_flight
         self._unknown = unknown
+        self._counts = counts
         self._on_other_data = on_other_data
         self._on_vacancy = on_vacancy
         self._only = only
@@ -140,7 +144,10 @@ class Heartbeat:
         # Write the queue's name each time, because no other process would if the list was lost. On a cluster the list
         # is on another node.
         name = [announce.enlist(settings)] if settings.listed and not settings.tagged else []
-        answer, policy, *_ = await client.execute([beat, heartbeat.policy(), *name])
+        report = self._counts.report(settings, context.worker_id)
+        answer, policy, *rest = await client.execute([beat, heartbeat.policy(), *name, *report])
+        if refusal := self._counts.confirm(rest[len(name) :]):
+            self._throttle.log(f"queue {settings.name}: figures of tasks", refusal)
         # A UsageError is a configuration mistake and ends the worker.
         if not (self._has_answered or isinstance(answer, UsageError)):
             self._has_answered = True
@@ -205,7 +212,11 @@ class Heartbeat:
 
         This takes two round trips: after the first, Redis has noticed that the connection of that wait was closed.
         """
-        await self._client.ask(heartbeat.leave(self._settings, self._context.worker_id, promoter_id))
+        report = self._counts.report(self._settings, self._context.worker_id)
+        leaves = heartbeat.leave(self._settings, self._context.worker_id, promoter_id)
+        *replies, left = await self._client.execute([*report, leaves])
+        self._counts.confirm(replies)
+        unwrap(left)
         await self._client.ask(promote.wake(self._settings))
 
     def _now(self) -> dict[str, str | int]:

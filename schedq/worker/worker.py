@@ -79,6 +79,7 @@ class QueueWorker:
             context,
             self.fetcher.in_flight,
             unknown=self.fetcher.dispatcher.unknown,
+            counts=self.fetcher.dispatcher.counts,
             on_other_data=self.registrar.again,
             on_vacancy=self.promoter.step_in if self.promoter else lambda _: None,
             only=only,

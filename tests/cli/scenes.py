@@ -6,10 +6,12 @@ import time
 
 from schedq import ClaimedJob, Discard, Queue
 from schedq.transitions import heartbeat
+from tests.inspect.scenes import report
 
 
 def one_of_each(queue: Queue) -> None:
-    """A job in each state, its id the state's name; `broken` has a note about an id without data."""
+    """A job in each state, its id the state's name, and figures of the task of the failed one."""
+    report(queue, "send", failed=1, run_ms=[3], late_ms=[0])
     queue.enqueue({"n": 1}, job_id="completed")
     queue.complete(claimed(queue), {"sent": True})
     queue.enqueue({"task": "send", "args": ["ada"]}, job_id="failed")

@@ -12,6 +12,7 @@ from schedq import Discard, Queue
 from schedq.cli.top.render import Curve
 from tests.cli.conftest import Run
 from tests.cli.scenes import beat
+from tests.inspect.scenes import report
 
 WHEN = r"(?:\d\d:\d\d:\d\d|20\d\d-\d\d-\d\d \d\d:\d\d)"
 """An instant of today, or of another day: the suite may run at midnight."""
@@ -23,6 +24,7 @@ def crowded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue with long texts everywhere."""
     monkeypatch.setenv("COLUMNS", "80")
     long = "a text that goes on and on " * 10
+    report(queue, "send_email_to_everybody", failed=1, retried=1, run_ms=[90_000, 5], late_ms=[123_456])
     for n in range(4):
         queue.enqueue({"task": "send_email_to_everybody", "args": [long, n]}, job_id=f"job-{n:04}", max_attempts=2)
     job = queue.claim(0)
@@ -59,6 +61,7 @@ def test_no_line_is_longer_and_no_time_is_cut(run: Run, crowded: Queue):
         ("top mail --once", r"next due +in [\d.]+ \w+"),
         ("top mail --once", r"start late by +\d.*  of\b|start late by +\d"),
         ("top mail --once", r"completed +0 +0  "),
+        ("tasks mail", r"^send_.* 90\.0 s +2 min$"),
         ("forecast 20m", r" █{30,}$"),
     ],
 )

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from schedq.model.ids import new_request
 from schedq.model.records import Settlement
-from schedq.transitions import claim
+from schedq.model.task_stats import bin_of, bins_text
+from schedq.transitions import claim, count_tasks
 from scripts.tools.settling import settle_all
 from tests.doors import Handle
+
+
+def report(queue: Any, task: str, *, run_ms: Sequence[int] = (), late_ms: Sequence[int] = (), **ends: int) -> None:
+    """Let a worker report what it counted of a task; `ends` are completed, failed, retried and cancelled."""
+    sums = [ends.get(end, 0) for end in ("completed", "failed", "retried", "cancelled")]
+    bins = [bins_text(Counter(map(bin_of, times))) for times in (run_ms, late_ms)]
+    longest = f"{max(run_ms, default=0)} {max(late_ms, default=0)}"
+    text = f"{' '.join(map(str, [*sums, sum(run_ms)]))}|{longest}|{bins[0]}|{bins[1]}"
+    queue._ask(count_tasks.count_tasks(queue.settings, new_request(), 1, {task: text}))
 
 
 def call(task: str, *args: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ NO_MOVES = {
     "hold_gate": "stops claims of a gate or a key",
     "write_settings": "writes settings",
     "heartbeat": "a worker lives",
+    "count_tasks": "adds to figures",
     "delete_schedule": "deletes a schedule",
     "find": "looks",
     "step": "records the outcome of an operation",

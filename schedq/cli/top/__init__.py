@@ -78,7 +78,7 @@ def top(name: str | None, once: bool, interval: float, redis_url: str | None, as
     Keys: p pauses and resumes; r requeues failed jobs; w d x f c list the pending, delayed, running, failed and
     completed jobs. In a list, arrows and Enter open a job, r requeues it, n runs it now, and k cancels it. Actions ask
     for confirmation. Esc goes back, q quits. Rates come from samples that a promoter takes every 10 s, start and run
-    times from the newest records. --json prints the data once.
+    times and tasks from what workers counted and reported every 10 s. --json prints the data once.
     """
     with ExitStack() as stack:
         names = [name] if name is not None else all_names(redis_url)

@@ -220,7 +220,8 @@ def per_second(number: float) -> str:
 def _spread(found: Spread) -> tuple[str, str, str, str]:
     if found.p50_ms is None or found.p99_ms is None or found.max_ms is None:
         return (display.NOTHING, display.NOTHING, display.NOTHING, "0")
-    return (span(found.p50_ms), span(found.p99_ms), span(found.max_ms), f"{found.count}")
+    p50, p99, longest = map(display.approximate, (found.p50_ms, found.p99_ms, found.max_ms))
+    return (p50, p99, longest, f"{found.count:,}")
 
 
 class Curve:

@@ -38,6 +38,7 @@ SEEN = {
     "promoter": "taken over",
     "log": "served without",
     "samples": "served without",
+    "task_stats": "served without",
     "tasks": "served without",
     "standbys": "served without",
     "suspects": "served without",
