@@ -1,7 +1,7 @@
-"""Source files of the wheel without what only readers of the repository need: comments, and docstrings of internals.
+"""Source files of the wheel without what only readers of the repository need.
 
-Docstrings of public names stay, and those of commands, which are their help. Each line stays where it is, so
-tracebacks lead to the same lines as in the repository.
+Comments go, and docstrings and types of internals. Docstrings and types of public names stay, and docstrings of
+commands, which are their help. Each line stays where it is, so tracebacks lead to the same lines as in the repository.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 _HELP: Final = re.compile(r"schedq/cli/|.*/management/commands/")
 """Files whose docstrings are shown by commands."""
+_TYPED: Final = re.compile(r"schedq/(integrations|dependencies|testing)/")
+"""Files whose functions may be given to frameworks, which read their types."""
 _REFERENCE: Final = Path(__file__).resolve().parents[2] / "schedq" / "handbook" / "reference.md"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -27,13 +29,16 @@ def public_words(reference: str | None = None) -> frozenset[str]:
 
 
 def shortened(path: str, text: str, public: frozenset[str]) -> str:
-    """Return the text of a Python file without comments and without docstrings of what is not public.
+    """Return the text of a Python file without comments, and without docstrings and types of what is not public.
 
     Args:
         path: its path in the wheel.
         text: its text.
-        public: names whose docstrings stay.
+        public: names whose docstrings and types stay.
     """
+    public = public | set(_methods(ast.parse(text), public))
+    if not _TYPED.match(path):
+        text = _without_types(text, public)
     lines = text.splitlines(keepends=True)
     if not _HELP.match(path):
         for node, is_alone in _unneeded(ast.parse(text), public):
@@ -42,6 +47,46 @@ def shortened(path: str, text: str, public: frozenset[str]) -> str:
             if is_alone:
                 lines[node.lineno - 1] = " " * node.col_offset + '""\n'
     return _without_comments("".join(lines))
+
+
+def _methods(tree: ast.AST, public: frozenset[str]) -> Iterator[str]:
+    """The names of the methods of public classes; the reference leaves out those of data."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name in public:
+            yield from (each.name for each in node.body if isinstance(each, Function) and each.name[0] != "_")
+
+
+def _without_types(text: str, public: frozenset[str]) -> str:
+    """The text without the annotations of functions that are not public; those of methods such as `__init__` stay."""
+    lines = [line.encode() for line in text.splitlines(keepends=True)]  # positions count bytes
+    for begin, end in sorted(_annotations(ast.parse(text), public, lines), reverse=True):
+        (row, column), (last_row, last_column) = begin, end
+        breaks = b"".join(b"\n" for _ in range(row, last_row))
+        lines[row - 1 : last_row] = [lines[row - 1][:column] + breaks + lines[last_row - 1][last_column:]]
+        lines[row - 1 : row] = lines[row - 1].splitlines(keepends=True)
+    return b"".join(lines).decode()
+
+
+def _annotations(
+    tree: ast.AST, public: frozenset[str], lines: Sequence[bytes]
+) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where they begin and end: row and column behind the name of a parameter, or of the arrow, and behind the type."""
+    for node in ast.walk(tree):
+        if not isinstance(node, Function) or node.name in public or node.name.startswith("__") or node.decorator_list:
+            continue
+        arguments = node.args
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+            if each is not None and each.annotation is not None:
+                assert each.annotation.end_lineno is not None
+                assert each.annotation.end_col_offset is not None
+                begin = each.lineno, each.col_offset + len(each.arg.encode())
+                yield begin, (each.annotation.end_lineno, each.annotation.end_col_offset)
+        if (found := node.returns) is not None:
+            assert found.end_lineno is not None
+            assert found.end_col_offset is not None
+            arrow = lines[found.lineno - 1].rfind(b" ->", 0, found.col_offset)
+            if arrow >= 0:
+                yield (found.lineno, arrow), (found.end_lineno, found.end_col_offset)
 
 
 def _without_comments(text: str) -> str:
