@@ -5,7 +5,8 @@ Nothing is written if the token is not the job's, or the job is not in `processi
 `cancelled`, unless it completed. A snooze with a text comes from a worker that lacks the job's task; the record keeps
 the time of the first such snooze until a worker that has the task ends an attempt. The record of a finished job may
 expire; one that is not to be kept at all is deleted at the end. The longer `processing`, the fewer jobs a call takes,
-because it searches the list for each.
+because it searches the list for each. Of jobs that belong to groups it takes at most 40: each of them may also turn an item
+into a job.
 
 A suspended run is due at the first of its instants, and its attempt does not count. The boxes are looked at in this script: a
 message that arrived before it wakes the run here, one that arrives after it in send.lua. A run is due at its deadline at the
@@ -29,7 +30,7 @@ ARGV  prefix, jobs, clock, events, log_size, due_channel, completed_ttl_ms, fail
         "GATE KEY" of a job that belongs to a gate, " " for another one of a queue with limits, or ''
 Returns  per job: OK | DUPLICATE (this token has already ended the job by this move) | LOST | AGAIN (send it again)
 ]]
-local MOST_RELEASES, MINUTE, LONGEST_LIMIT, MOST_SHORTENED = 5, '60000', 60000, 262144
+local MOST_RELEASES, MINUTE, LONGEST_LIMIT, MOST_SHORTENED, MOST_MEMBERS = 5, '60000', 60000, 262144, 40
 local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks
@@ -258,6 +259,7 @@ for i = endings_start, #ARGV, 9 do
         if gate then left[#left + 1] = {id, gate.name, gate_key} end
       end
       if job[10] and not tell then
+        allowance = math.min(allowance, MOST_MEMBERS)
         --@include group_end
         --@include wake_run
         --@include group_next
