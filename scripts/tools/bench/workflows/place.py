@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -64,18 +64,6 @@ class Place:
         """Microseconds of processor time that Redis has used."""
         cpu: Any = self.store.info("cpu")
         return 1e6 * float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
-
-    def watch_scripts(self) -> Callable[[], tuple[float, int]]:
-        """Note scripts that take long; call the result for the longest, in ms, and for how many took over 5 ms."""
-        self.store.config_set("slowlog-log-slower-than", 1000)
-        self.store.config_set("slowlog-max-len", 100_000)
-        self.store.slowlog_reset()
-
-        def read() -> tuple[float, int]:
-            taken = [each["duration"] / 1000 for each in self.store.slowlog_get(100_000) if b"EVAL" in each["command"]]
-            return max(taken, default=1.0), sum(each > 5 for each in taken)
-
-        return read
 
     def until_suspended(self, count: int) -> None:
         """Wait until this many runs wait, and nothing else is left."""
