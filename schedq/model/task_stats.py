@@ -10,7 +10,9 @@ from typing import Final
 _LEAST: Final = 2.0**0.5
 _BIN: Final = re.compile(r"(\d{1,3}):(\d{1,15})")
 _COUNT: Final = re.compile(r"\d{1,15}")
-_MOST_BIN: Final = 80
+BINS: Final = 81
+"""How many bins there are; the last one counts all durations of 24 years and more."""
+_MOST_BIN: Final = BINS - 1
 
 
 def bin_of(ms: int) -> int:
