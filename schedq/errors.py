@@ -165,8 +165,9 @@ class BatchFailed(SchedqError):  # noqa: N818 - as JobFailed
         total: how many children it has.
     """
 
-    def __init__(self, batch_id: str, failed: int, total: int, error: str = "") -> None:
-        super().__init__(f"batch {batch_id} failed: {error or f'{failed} of {total} children failed'}")
+    def __init__(self, batch_id: str, failed: int, total: int, error: str = "", *, is_chain: bool = False) -> None:
+        what = "chain" if is_chain else "batch"
+        super().__init__(f"{what} {batch_id} failed: {error or f'{failed} of {total} children failed'}")
         self.batch_id = batch_id
         self.failed = failed
         self.total = total

@@ -214,12 +214,14 @@ class ChildFailure(NamedTuple):
         error: what went wrong, in short.
         args: the arguments of its call; () if they are not known.
         kwargs: the keyword arguments of its call.
+        task: the name of its task; '' if it is not known.
     """
 
     number: int
     error: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
+    task: str = ""
 
     @classmethod
     def from_line(cls, line: str, fields: Mapping[str, str]) -> ChildFailure:
@@ -230,5 +232,11 @@ class ChildFailure(NamedTuple):
         if item and fields.get("keyed") == "1":
             item = item.partition(" ")[2]
         call = decoded(fields.get("head", "") + item + fields.get("tail", "")) if item else None
-        call = call if isinstance(call, dict) else {}
-        return cls(int(number), error, tuple(call.get("args", ())), call.get("kwargs", {}))
+        return cls(int(number), error).of_call(call)
+
+    def of_call(self, call: Any) -> ChildFailure:
+        """The same with the task and the arguments of a payload, if it is a task call."""
+        if not isinstance(call, dict):
+            return self
+        task, args, kwargs = str(call.get("task", "")), call.get("args", ()), call.get("kwargs", {})
+        return self._replace(task=task, args=tuple(args), kwargs=kwargs)

@@ -151,7 +151,7 @@ class BatchVerbs:
             if found.status == "cancelled":
                 raise BatchCancelled(f"batch {name} was cancelled")
             if found.status == "failed":
-                raise BatchFailed(name, found.failed, found.total, found.error)
+                raise BatchFailed(name, found.failed, found.total, found.error, is_chain=last is not None)
             return BatchResults(connections, name) if last is None else decoded(last)
 
         return Listening(channel_of(connections.settings, name), _follow(connections.settings, name, timeout, read))
@@ -195,10 +195,11 @@ class BatchVerbs:
 
     @verb
     def then_job(self) -> RoundTrips[Job[Any]]:
-        """Return the job of the call that was made at the end; it exists from then on.
+        """Return the job of the call that was made at the end: `then` if it completed, `otherwise` if it failed.
 
         Raises:
             JobGone: nothing is stored under this id.
+            UsageError: it has not ended, or made no call at its end.
         """
         return _then_job(self._connections, self.id)
 
@@ -445,7 +446,14 @@ def _then_job(connections: Connections, name: str) -> RoundTrips[Job[Any]]:
     fields = yield from groups.read(connections.settings, name)
     if not fields:
         raise JobGone(f"queue {connections.settings.name} has no batch {name}: it was deleted, or never existed")
-    return Job(f"{name}-then-{fields['generation']}", connections)
+    found, then_id = (
+        BatchProgress.from_fields(name, fields, int(fields["waiting"])),
+        f"{name}-then-{fields['generation']}",
+    )
+    if not fields.get({"completed": "then", "failed": "otherwise"}.get(found.status, "")):
+        way_out = f"; {found.failed} of {found.total} children failed" if found.status == "failed" else ""
+        raise UsageError(f"batch {name} is {found.status}, so it has made no call at its end{way_out}")
+    return Job(then_id, connections)
 
 
 def _follow(
@@ -469,7 +477,11 @@ def _follow(
         if on_progress is not None:
             on_progress(found)
         left = min(_LOOK_S, deadline - monotonic())
+        is_chain = fields.get("chained") == "1"
+        if is_chain and found.status == "failed":
+            for failure in (yield from groups.failures(queue, name, 0, 1)):
+                found = found._replace(error=f"call {failure.number} ({failure.task or 'unknown'}): {failure.error}")
         if found.has_ended or left <= 0:
-            yield Item(read(found, fields.get("last", "null") if fields.get("chained") == "1" else None))
+            yield Item(read(found, fields.get("last", "null") if is_chain else None))
             return
         yield Listen(left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -277,7 +277,18 @@ def failures(queue: Settings, name: str, offset: int, limit: int) -> RoundTrips[
     words = ("LRANGE", f"{queue.keys.group(name)}:failed", -offset - limit, -offset - 1)
     (reply,) = yield [Operation("failures", None, (), words, list)]
     found = [ChildFailure.from_line(line, fields) for line in reversed(unwrap(reply))]
+    if fields.get("chained") == "1":
+        found = yield from _with_calls(queue, name, fields, found)
     return list({failure.number: failure for failure in found}.values())
+
+
+def _with_calls(
+    queue: Settings, name: str, fields: Mapping[str, str], found: Sequence[ChildFailure]
+) -> RoundTrips[list[ChildFailure]]:
+    """The failed calls of a chain with their tasks and arguments, which only the records of their jobs have."""
+    jobs = [queue.keys.job(f"{name}-{failure.number}-{fields['generation']}") for failure in found]
+    payloads = yield [Operation("failures", None, (), ("HGET", job, "payload"), identity) for job in jobs]
+    return [failure.of_call(decoded(unwrap(text) or "null")) for failure, text in zip(found, payloads, strict=True)]
 
 
 def dict_of(reply: Any) -> dict[str, str]:

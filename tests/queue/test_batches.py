@@ -233,6 +233,18 @@ def test_too_many_failures_make_it_fail(queue: Handle, square: Any) -> None:
     assert (error.value.failed, error.value.total) == (2, 4)
 
 
+def test_a_batch_that_made_no_call_at_its_end_says_why(queue: Handle, square: Any) -> None:
+    with queue.batch("squares", square, then=square) as batch:
+        batch.add([1, -1])
+    with pytest.raises(UsageError, match="batch squares is running, so it has made no call at its end"):
+        batch.then_job()
+
+    run(queue)
+
+    with pytest.raises(UsageError, match="batch squares is failed, .*; 1 of 2 children failed"):
+        batch.then_job()
+
+
 @pytest.mark.parametrize(
     ("tolerate", "status"), [(2, "completed"), (1, "failed"), (0.5, "completed"), (0.49, "failed")]
 )

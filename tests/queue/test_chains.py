@@ -74,8 +74,9 @@ def test_a_call_that_fails_ends_the_chain_and_retry_goes_on_there(queue: Handle,
     chain = queue.chain(add.with_args(1), fragile, add)
     assert run(queue) == 2
     assert chain.progress()[1:7] == ("failed", 3, 1, 1, 0, 1)
-    with pytest.raises(BatchFailed, match="failed: 1 of 3 children failed"):
+    with pytest.raises(BatchFailed, match=rf"chain {chain.id} failed: call 1 \(fragile\): not yet"):
         chain.result(0)
+    assert [(failure.task, failure.args) for failure in chain.failures()] == [("fragile", (2,))]
 
     is_fixed.append(True)
     assert chain.retry() == 1
