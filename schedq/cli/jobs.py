@@ -21,7 +21,7 @@ from schedq.cli.params import (
     redis_option,
 )
 from schedq.cli.queue_argument import QueueCommand, queue_argument
-from schedq.cli.queues import must_be_known, open_queue, queue_of_job, warn_if_no_task
+from schedq.cli.queues import must_be_known, only_queue, open_queue, queue_of_job, warn_if_no_task
 from schedq.inspect import display, runs
 from schedq.inspect.search import STATES, USUALLY_LOOKED
 from schedq.inspect.stats import BrokenNote
@@ -133,9 +133,8 @@ Examples:
   schedq jobs emails
   schedq jobs emails --state failed --limit 50
   schedq jobs emails --state failed --task send_email --error timeout --newer 2h""",
-    no_args_is_help=True,
 )
-@queue_argument()
+@queue_argument(takes_only=True)
 @click.option(
     "--state",
     "states",
@@ -163,7 +162,7 @@ Examples:
 @redis_option
 @json_option
 def jobs(
-    name: str,
+    name: str | None,
     states: tuple[str, ...],
     filters: FilterOptions,
     offset: int,
@@ -178,6 +177,7 @@ def jobs(
     Ages are counted from enqueue for waiting jobs, from start for running ones, and from finish for finished ones.
     Text filters compare with the stored JSON and are case-sensitive.
     """
+    name = name or only_queue(redis_url)
     if not filters and cursor is None:
         _list_all(name, redis_url, states, offset=offset, limit=limit, as_json=as_json)
         return

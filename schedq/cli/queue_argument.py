@@ -56,9 +56,15 @@ class ExplicitQueueCommand(QueueCommand):
     reads_variable = False
 
 
-def queue_argument(*, required: bool = True, reads_variable: bool = True) -> Callable[[Command], Command]:
-    """The argument NAME and the option `--queue`, received as `name`; for commands of the class `QueueCommand`."""
-    default = f"; default: {VARIABLE}" if required and reads_variable else ""
+def queue_argument(
+    *, required: bool = True, reads_variable: bool = True, takes_only: bool = False
+) -> Callable[[Command], Command]:
+    """The argument NAME and the option `--queue`, received as `name`; for commands of the class `QueueCommand`.
+
+    `takes_only`: without a name the command works on the only queue there is; it gets None, and asks `only_queue`.
+    """
+    default = f"; default: {VARIABLE}" if (required and reads_variable) or takes_only else ""
+    default += ", else the only one there is" if takes_only else ""
     option = click.option(
         "--queue",
         "queue_name",
@@ -67,7 +73,7 @@ def queue_argument(*, required: bool = True, reads_variable: bool = True) -> Cal
         expose_value=False,
         help=f"The queue, another way to give NAME{default}.",
     )
-    argument = click.argument("name", required=required, type=QUEUE_NAME)
+    argument = click.argument("name", required=required and not takes_only, type=QUEUE_NAME)
 
     def decorate(command: Any) -> Any:
         return argument(option(command))

@@ -133,6 +133,15 @@ def _queue_with(
         yield queue
 
 
+def only_queue(redis_url: str | None) -> str:
+    """The name of the only queue there is.
+
+    Raises:
+        click.UsageError: there are several, or none.
+    """
+    return _only(all_names(redis_url))
+
+
 def _only(names: list[str]) -> str:
     if len(names) != 1:
         raise click.UsageError(f"{there_are(names)}; {_WAY_OUT}")

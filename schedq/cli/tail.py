@@ -13,7 +13,7 @@ from schedq.cli import drop_output, output
 from schedq.cli.new_jobs import NewJobs
 from schedq.cli.params import JOB_ID, redis_option
 from schedq.cli.queue_argument import QueueCommand, queue_argument
-from schedq.cli.queues import open_queue, warn_if_unknown
+from schedq.cli.queues import only_queue, open_queue, warn_if_unknown
 from schedq.errors import SchedqError
 from schedq.inspect import display
 from schedq.model.progress import PROGRESS, of_json
@@ -34,9 +34,8 @@ _LOOK_S: Final = 1.0
 Examples:
   schedq tail emails
   schedq tail emails --status failed --status retry --json | jq .error""",
-    no_args_is_help=True,
 )
-@queue_argument()
+@queue_argument(takes_only=True)
 @click.option(
     "--status",
     "statuses",
@@ -60,7 +59,7 @@ Examples:
     help="Print one JSON object per line, for programs; times are ms since the epoch.",
 )
 def tail(
-    name: str,
+    name: str | None,
     statuses: tuple[str, ...],
     job_ids: tuple[str, ...],
     shows_all: bool,
@@ -78,6 +77,7 @@ def tail(
     """
     if shows_all and (limit or statuses):
         raise click.UsageError("--all can't be combined with --status or --limit")
+    name = name or only_queue(redis_url)
     with ExitStack() as stack:
         queue = stack.enter_context(open_queue(name, redis_url))
         warn_if_unknown(queue, redis_url)

@@ -12,7 +12,7 @@ from rich.table import Table
 from schedq.cli import offers, output
 from schedq.cli.params import Checked, Offered, json_option, redis_option
 from schedq.cli.queue_argument import QueueCommand, queue_argument
-from schedq.cli.queues import must_be_known, open_queue
+from schedq.cli.queues import must_be_known, only_queue, open_queue
 from schedq.inspect import display
 from schedq.inspect.task_stats import CountedTime, TaskStats
 from schedq.model.task_stats import Counts, Histogram
@@ -30,9 +30,8 @@ _HOUR: Final = timedelta(hours=1)
 Examples:
   schedq tasks emails
   schedq tasks emails --within 24h --task send_email""",
-    no_args_is_help=True,
 )
-@queue_argument()
+@queue_argument(takes_only=True)
 @click.option(
     "--within",
     type=Checked("duration", parsed_duration),
@@ -49,7 +48,7 @@ Examples:
 @redis_option
 @json_option
 def tasks(
-    name: str, within: timedelta | None, ever: bool, task: str | None, redis_url: str | None, as_json: bool
+    name: str | None, within: timedelta | None, ever: bool, task: str | None, redis_url: str | None, as_json: bool
 ) -> None:
     """Show how often the tasks of the queue NAME ran, failed and how long they took.
 
@@ -59,6 +58,7 @@ def tasks(
     """
     if ever and within:
         raise click.UsageError("--ever and --within exclude each other")
+    name = name or only_queue(redis_url)
     with open_queue(name, redis_url) as queue:
         found = queue.inspector.task_stats()
         if not found.ever.tasks:

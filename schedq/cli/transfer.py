@@ -13,7 +13,14 @@ from schedq.cli import output
 from schedq.cli.enqueue import utf8
 from schedq.cli.params import FilterOptions, filter_options, from_json, json_option, redis_option, state_option
 from schedq.cli.queue_argument import QueueCommand, queue_argument
-from schedq.cli.queues import must_be_known, open_or_create, open_queue, warn_if_mistyped, warn_if_no_task
+from schedq.cli.queues import (
+    must_be_known,
+    only_queue,
+    open_or_create,
+    open_queue,
+    warn_if_mistyped,
+    warn_if_no_task,
+)
 from schedq.errors import SchedqError
 from schedq.inspect import display
 from schedq.inspect.export import exported
@@ -30,13 +37,12 @@ _MOST_NAMED: Final = 20
 Examples:
   schedq export emails > emails.jsonl
   schedq export emails --state failed --older 7d > failed.jsonl""",
-    no_args_is_help=True,
 )
-@queue_argument()
+@queue_argument(takes_only=True)
 @state_option(STATES, f"Only jobs in this state: {', '.join(STATES)}; repeatable.")
 @filter_options
 @redis_option
-def export(name: str, states: tuple[str, ...], filters: FilterOptions, redis_url: str | None) -> None:
+def export(name: str | None, states: tuple[str, ...], filters: FilterOptions, redis_url: str | None) -> None:
     """Write the jobs of the queue NAME to standard output, one JSON object per line; `import` reads them.
 
     Waiting jobs are written in the order in which they will run. Jobs that change state during the export may be
@@ -44,7 +50,7 @@ def export(name: str, states: tuple[str, ...], filters: FilterOptions, redis_url
     """
     is_seen = sys.stdout.isatty()  # the output would mix with a progress bar
     count = 0
-    with open_queue(name, redis_url) as queue:
+    with open_queue(name or only_queue(redis_url), redis_url) as queue:
         for state in dict.fromkeys(states or STATES):
             with output.progress_bar(f"{state} jobs", 1, is_hidden=is_seen) as moved:
                 looked = 0

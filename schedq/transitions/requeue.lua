@@ -1,7 +1,8 @@
 --[[
 Move failed and cancelled jobs back to `pending`, with their attempts at 0, unless another job holds their unique key.
 
-A run continues after its last memo. It forgets the failure that ended it, and its deadline counts from now.
+They are due now, so that the time before does not count as lateness. A run continues after its last memo. It forgets the
+failure that ended it, and its deadline counts from now.
 
 The longer the two lists, the fewer jobs a call takes, because it searches them for each job that is not among the
 oldest.
@@ -104,9 +105,9 @@ local function revive(id, job)
     if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end  -- first: `run` says whether there is something to forget
     redis.call('HSET', key, 'run', run)
   end
-  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes')
+  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes', 'run_at_ms', stamp)
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
-    'run_at_ms', 'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason', 'waits')
+    'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason', 'waits')
   redis.call('PERSIST', key)
   ids[#ids + 1] = id
   write_log('requeue', id, whole(job[4]))

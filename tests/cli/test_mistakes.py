@@ -22,7 +22,7 @@ USAGE = {
     ("stats", "--redis", "http://localhost"): "unknown Redis URL scheme in 'http://localhost'",
     ("stats", "mail", "--redis", "redis://:s3cret@localhost:port"): "the port and the database must be numbers",
     ("stats", "mail", "--redis", "redis"): "unknown Redis URL scheme",
-    ("jobs",): "",
+    ("jobs",): "there is no queue here",
     ("jobs", "mail", "--state", "lost"): "'lost' is not one of 'pending'",
     ("jobs", "mail", "--offset", "-1"): "--offset",
     ("jobs", "mail", "--limit", "0"): "--limit",

@@ -91,6 +91,19 @@ def test_the_variable_names_the_queue_except_where_jobs_are_deleted(
     assert queue.job("a").status() == "pending"
 
 
+@pytest.mark.parametrize("command", ["jobs", "tasks", "export"])
+def test_a_command_that_only_looks_takes_the_only_queue_there_is(
+    command: str, run: Run, make_queue: Callable[..., Queue]
+):
+    make_queue("mail").enqueue(1, job_id="a")
+    assert (run(command).code, "a" in run(command).out) == (0, True)
+
+    make_queue("reports").enqueue(1)
+    said = run(command)
+
+    assert (said.code, "there are 2 queues here: mail, reports" in said.complaint) == (2, True)
+
+
 @pytest.mark.parametrize("command", ["jobs", "stats", "purge", "tail"])
 def test_two_different_queues_are_refused(command: str, run: Run, queue: Queue):
     queue.enqueue(1)

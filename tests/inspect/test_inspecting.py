@@ -174,15 +174,16 @@ def test_a_job_run_now_was_promoted_then(make_queue: MakeQueue, clock: Clock):
     assert steps(queue.inspector.timeline(job_id), clock) == [(-1000, "enqueued"), (0, "due"), (0, "promoted")]
 
 
-def test_a_new_life_was_not_promoted(make_queue: MakeQueue, clock: Clock):
+def test_a_requeued_job_is_due_at_once_and_was_not_promoted(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     job_id = queue.enqueue(1, delay=1)
     clock.pass_time(1)
     queue.fail(queue.claim(0), Discard("no"))
+    clock.pass_time(3600)
     queue.requeue(job_id)
 
     found = queue.inspector.timeline(job_id)
-    assert (found.due_at_ms, found.promoted_at_ms, found.status) == (0, 0, "pending")
+    assert (found.due_at_ms, found.promoted_at_ms, found.status) == (clock.now_ms, 0, "pending")
     assert [attempt.outcome for attempt in found.attempts] == ["failed"]
 
 
