@@ -18,6 +18,7 @@ _HELP: Final = re.compile(r"schedq/cli/|.*/management/commands/")
 """Files whose docstrings are shown by commands."""
 _TYPED: Final = re.compile(r"schedq/(integrations|dependencies|testing)/")
 """Files whose functions may be given to frameworks, which read their types."""
+_PARTS_OF_STRINGS: Final = {getattr(tokenize, name, -1) for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END")}
 _REFERENCE: Final = Path(__file__).resolve().parents[2] / "schedq" / "handbook" / "reference.md"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -46,7 +47,20 @@ def shortened(path: str, text: str, public: frozenset[str]) -> str:
             lines[node.lineno - 1 : node.end_lineno] = ["\n"] * (node.end_lineno - node.lineno + 1)
             if is_alone:
                 lines[node.lineno - 1] = " " * node.col_offset + '""\n'
-    return _without_comments("".join(lines))
+    return _less_indented(_without_comments("".join(lines)))
+
+
+def _less_indented(text: str) -> str:
+    """The text with a space for each level; lines within strings stay as they are."""
+    lines, inside = text.splitlines(keepends=True), set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.STRING or token.type in _PARTS_OF_STRINGS:
+            inside.update(range(token.start[0] + 1, token.end[0] + 1))
+    for row, line in enumerate(lines, 1):
+        if row not in inside:
+            code = line.lstrip(" ")
+            lines[row - 1] = " " * ((len(line) - len(code)) // 4) + code
+    return "".join(lines)
 
 
 def _methods(tree: ast.AST, public: frozenset[str]) -> Iterator[str]:
@@ -71,6 +85,11 @@ def _annotations(
     tree: ast.AST, public: frozenset[str], lines: Sequence[bytes]
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Where they begin and end: row and column behind the name of a parameter, or of the arrow, and behind the type."""
+    for node in _variables(tree):
+        assert node.annotation.end_lineno is not None
+        assert node.annotation.end_col_offset is not None
+        begin = node.target.end_lineno or 0, node.target.end_col_offset or 0
+        yield begin, (node.annotation.end_lineno, node.annotation.end_col_offset)
     for node in ast.walk(tree):
         if not isinstance(node, Function) or node.name in public or node.name.startswith("__") or node.decorator_list:
             continue
@@ -87,6 +106,16 @@ def _annotations(
             arrow = lines[found.lineno - 1].rfind(b" ->", 0, found.col_offset)
             if arrow >= 0:
                 yield (found.lineno, arrow), (found.end_lineno, found.end_col_offset)
+
+
+def _variables(node: ast.AST, *, is_local: bool = False) -> Iterator[ast.AnnAssign]:
+    """Annotated variables of functions, and those of modules that are not public, if they get a value there."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name) and child.value is not None:
+            if is_local or (isinstance(node, ast.Module) and child.target.id[0] == "_"):
+                yield child
+        elif not isinstance(child, ast.ClassDef):
+            yield from _variables(child, is_local=is_local or isinstance(child, Function))
 
 
 def _without_comments(text: str) -> str:
