@@ -66,7 +66,8 @@ def stored_call(connections: Connections, place: str, call: object) -> str:
     for name in (*NOT_OF_CHILDREN, "job_id"):
         if getattr(options, name):
             raise UsageError(
-                f"{place}: a call of a batch or a chain can't have {name}, got {getattr(options, name)!r:.100}; leave it out"
+                f"{place}: a call of a batch or a chain can't have {name}, got {getattr(options, name)!r:.100}; "
+                "leave it out"
             )
     if connections.before_enqueue:
         options = prepared_options(connections, call.payload, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,8 @@ WORKERS: Final = 5
 _CONCURRENCY: Final = 8
 _PRODUCER: Final = "producer-0"
 _TICK_S: Final = 0.02
+_BEGINS_S: Final = 5.0
+"""Seconds until a process handles signals."""
 
 
 @dataclass
@@ -53,15 +56,20 @@ class AppStage(Stage):
 
     def stop_producer(self, storm: Storm) -> None:
         """Let it end what it has begun; workers that died are replaced meanwhile."""
-        while (part := self.parts.pop(_PRODUCER, None)) is None:  # it was killed just now
-            storm.turn()
-            time.sleep(_TICK_S)
-        part.is_ended = True
-        part.popen.terminate()
         deadline = time.monotonic() + PATIENCE_S
-        while part.is_running and time.monotonic() < deadline:
-            storm.turn()
-            time.sleep(_TICK_S)
+        while True:
+            while (part := self.parts.pop(_PRODUCER, None)) is None:  # it was killed just now
+                storm.turn()
+                time.sleep(_TICK_S)
+            part.is_ended = True
+            part.popen.terminate()
+            while part.is_running and time.monotonic() < deadline:
+                storm.turn()
+                time.sleep(_TICK_S)
+            if part.popen.returncode != -signal.SIGTERM:
+                break
+            self.start(_PRODUCER)  # it had only just begun, and could not handle the signal yet
+            time.sleep(_BEGINS_S)
         if part.is_running:
             self.kill(part)
 

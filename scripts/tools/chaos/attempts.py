@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +13,30 @@ from scripts.tools.chaos.record import Recorder
 
 VISIBILITY_MS: Final = 4000
 """How long a lease lasts."""
+_LOOK_S: Final = 0.01
+_STEP_S: Final = 0.002
 
 
 def now_ms() -> float:
     """The machine's time, which is Redis's time, too."""
     return round(time.time() * 1000, 3)
+
+
+def clock_steps() -> list[float]:
+    """From now on, note by how many ms the machine's clock is set; a virtual machine may do that by itself."""
+    steps: list[float] = []
+
+    def watch() -> None:
+        last = time.time() - time.monotonic()
+        while True:
+            time.sleep(_LOOK_S)
+            offset = time.time() - time.monotonic()
+            if abs(offset - last) > _STEP_S:
+                steps.append(round((offset - last) * 1000, 1))
+            last = offset
+
+    threading.Thread(target=watch, name="chaos-clock", daemon=True).start()
+    return steps
 
 
 @contextmanager

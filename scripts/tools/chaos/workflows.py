@@ -16,7 +16,7 @@ import redis
 from scripts.tools.chaos import record
 from scripts.tools.chaos import workflows_app as app
 from scripts.tools.chaos.app_stage import LEFT_OUT, AppStage, drain, judge_laws, look_at_logs
-from scripts.tools.chaos.attempts import VISIBILITY_MS, now_ms
+from scripts.tools.chaos.attempts import VISIBILITY_MS, clock_steps, now_ms
 from scripts.tools.chaos.batches_verdict import judge_batches, judge_leftovers
 from scripts.tools.chaos.faults import INTERVALS_S
 from scripts.tools.chaos.storm import Storm
@@ -55,7 +55,7 @@ class Killer:
 
 def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple[dict[str, Any], list[str]]:
     """Run; return the result and a sentence for each fault."""
-    found = Findings()
+    found, steps = Findings(), clock_steps()
     keys = app.queue.settings.keys
     with AppStage(rate, seed, keeps=keeps, app=app.__name__, queue=app.NAME) as stage:
         storm = Storm(stage, seed, seconds, cast(Timetable, None), LEFT_OUT)
@@ -86,6 +86,7 @@ def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple
         **_counts(plans, records),
         **{name: getattr(found, name) for name in (*FAULTS, *_FIGURES)},
         "deaths": len(storm.deaths),
+        "clock_steps_ms": steps,
         "judged": dict(found.judged),
         "drained_s": round(drained_s, 1),
         "faults": faults | {"producer_kill": killer.kills},
