@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from schedq import Progress, Queue, Rate
@@ -391,12 +392,15 @@ def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page
     names["running"] = "/queues/mail/jobs?state=processing"
     names["schedule"] = "/queues/mail/schedules/nightly-report-of-everything"
     names["gate"] = "/queues/mail/gates/payments-of-a-bank-far-away"
+    barriers = []
     for name, path in names.items():
         page.goto(path)
         live(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.evaluate(PALE) == [], path
+        barriers += [f"{path}: {each}" for each in inaccessible(page)]
         page.screenshot(path=PICTURES / f"{name}-{scheme}-{width}.png")
+    assert barriers == []
 
 
 def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, mail: Any):
@@ -414,6 +418,13 @@ def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, 
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert page.evaluate(BROKEN) == [], path
         assert page.evaluate(OVERLAPPING) == [], path
+
+
+def inaccessible(page: Page) -> list[str]:
+    """What is against the Web Content Accessibility Guidelines 2.2, at their level AA, and where."""
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa"]
+    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": tags}}).response["violations"]
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
 
 
 class other_site:  # noqa: N801 - reads as what it makes

@@ -19,6 +19,7 @@ from schedq.model import outcome
 from schedq.transitions import announce
 from tests.cli.scenes import beat
 from tests.dashboard.conftest import Visitor
+from tests.inspect.scenes import report as count
 from tests.servers import Server
 
 PATHS = ("", "/jobs", "/jobs?state=failed", "/failed", "/delayed", "/schedules", "/gates", "/workers", "/log")
@@ -62,7 +63,7 @@ def test_stuck_slots_are_named_on_the_pages_of_a_queue_and_its_workers(visitor: 
 
 def test_paused_tasks_are_named_and_every_task_has_its_buttons(visitor: Visitor, queue: Any):
     queue.enqueue_many([{"task": "send"}, {"task": "report"}])
-    queue.complete(queue.claim(timeout_ms=0))
+    count(queue, "send", completed=1)
     queue.pause(task="report & <more>")
 
     page, overview = visitor.page("/queues/mail"), visitor.page("/")
