@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import click
 from rich.table import Table
@@ -24,7 +24,7 @@ from schedq.cli.queue_argument import QueueCommand, queue_argument
 from schedq.cli.queues import must_be_known, only_queue, open_queue, queue_of_job, warn_if_no_task
 from schedq.inspect import display, runs
 from schedq.inspect.search import STATES, USUALLY_LOOKED
-from schedq.inspect.stats import BrokenNote
+from schedq.inspect.stats import BrokenNote, Stats
 from schedq.inspect.timeline import OVER, STEP_KIND, WAITING, Timeline, TimelineEvent
 from schedq.inspect.uniqueness import StoredRule
 from schedq.inspect.why import Why
@@ -115,6 +115,7 @@ class Page:
         state: of the jobs.
         rows: a JobRecord for each job; for `broken` a BrokenNote.
         total: number of jobs in that state.
+        so_far: of a finished state, how many have ended in it since the queue began; else 0.
         looked: number of jobs that were compared with the filter.
         cursor: where the next page starts; None on the last page, and without a filter.
     """
@@ -124,6 +125,12 @@ class Page:
     total: int
     looked: int = 0
     cursor: str | None = None
+    so_far: int = 0
+
+    @property
+    def kept(self) -> str:
+        """`; 1,000 kept of 48,212`; '' if all are kept."""
+        return f"; {self.total:,} kept of {self.so_far:,}" if self.so_far > self.total else ""
 
 
 @click.command(
@@ -192,9 +199,8 @@ def _list_all(
     """A page of each state."""
     with open_queue(name, redis_url) as queue:
         stats = queue.stats()
-        depths = cast("dict[str, int]", stats)
         shown = dict.fromkeys(states or JOB_STATES)
-        pages = [_page(queue, state, depths[f"{state}_depth"], offset, limit) for state in shown]
+        pages = [_page(queue, state, stats, offset, limit) for state in shown]
         if not any(page.total for page in pages):
             must_be_known(queue, redis_url)
     more = [page.state for page in pages if offset + limit < page.total]
@@ -228,11 +234,11 @@ def _list_matching(
     if cursor is not None and len(places) != 1:
         raise click.UsageError("--cursor belongs to one state: name it with --state")
     with open_queue(name, redis_url) as queue:
-        now_ms = queue.stats()["now_ms"]
+        stats = queue.stats()
         pages: list[Page] = []
         for number, state in enumerate(places):  # later states get what earlier ones did not use
             share = max(1, (look - sum(page.looked for page in pages)) // (len(places) - number))
-            pages.append(_matching_page(queue, state, filters, cursor, limit, share))
+            pages.append(_matching_page(queue, state, _so_far(stats, state), filters, cursor, limit, share))
         if not any(page.total for page in pages):
             must_be_known(queue, redis_url)
         if filters.task is not None and not any(page.rows for page in pages):
@@ -244,8 +250,9 @@ def _list_matching(
     again = _again(name, redis_url, limit) + filters.as_arguments()
     shown = [page for page in pages if page.rows or page.cursor]
     for page in pages if states else shown:
-        summary = f"{len(page.rows):,} found, {page.looked:,} of {page.total:,} searched"
-        _show(page, now_ms, summary, f"{again} --state {page.state} --cursor {page.cursor}" if page.cursor else "")
+        summary = f"{len(page.rows):,} found, {page.looked:,} of {page.total:,} searched{page.kept}"
+        rest = f"{again} --state {page.state} --cursor {page.cursor}" if page.cursor else ""
+        _show(page, stats["now_ms"], summary, rest)
     if not states and not shown:
         output.line(f"queue {name} holds no such jobs{filters.in_words()}")
 
@@ -256,10 +263,18 @@ def _show_json(name: str, pages: Sequence[Page], **more: Any) -> None:
         for page in pages
         for row in page.rows
     ]
-    output.show_json({"queue": name, "jobs": rows, "totals": {page.state: page.total for page in pages}, **more})
+    totals = {page.state: page.total for page in pages}
+    so_far = {page.state: page.so_far for page in pages if page.state in FINISHED}
+    output.show_json({"queue": name, "jobs": rows, "totals": totals, "so_far": so_far, **more})
 
 
-def _matching_page(queue: Queue, state: str, filters: FilterOptions, cursor: str | None, limit: int, look: int) -> Page:
+def _so_far(stats: Stats, state: str) -> int:
+    return stats[f"{state}_total"] if state in FINISHED else 0
+
+
+def _matching_page(
+    queue: Queue, state: str, so_far: int, filters: FilterOptions, cursor: str | None, limit: int, look: int
+) -> Page:
     rows: list[JobRecord] = []
     looked = total = 0
     with output.progress_bar(f"searching {state} jobs", 1) as moved:
@@ -269,24 +284,27 @@ def _matching_page(queue: Queue, state: str, filters: FilterOptions, cursor: str
             rows += some.jobs
             looked, total, cursor = looked + some.looked, some.total, some.cursor
             if cursor is None or len(rows) >= limit or looked >= look:
-                return Page(state, rows, total, looked, cursor)
+                return Page(state, rows, total, looked, cursor, so_far)
             moved(looked, min(total, look))
 
 
-def _page(queue: Queue, state: str, total: int, offset: int, limit: int) -> Page:
+def _page(queue: Queue, state: str, stats: Stats, offset: int, limit: int) -> Page:
     """Read a page, in several requests if it is large: one reply has at most 1 MiB."""
     rows: list[Any] = []
+    total = stats[f"{state}_depth"]
     read = getattr(queue, f"list_{state}")
     while len(rows) < min(limit, total - offset) and (some := read(offset=offset + len(rows), limit=limit - len(rows))):
         rows += some
-    return Page(state, rows, total)
+    return Page(state, rows, total, so_far=_so_far(stats, state))
 
 
 def _range(page: Page, offset: int) -> str:
     if not page.rows:
-        return f"none{f' from {offset:,} on' if page.total else ''}; {display.count(page.total, 'job')} in all"
+        return (
+            f"none{f' from {offset:,} on' if page.total else ''}; {display.count(page.total, 'job')} in all{page.kept}"
+        )
     last = offset + len(page.rows)
-    return f"{offset + 1:,} to {last:,} of {max(page.total, last):,}"
+    return f"{offset + 1:,} to {last:,} of {max(page.total, last):,}{page.kept}"
 
 
 def _show(page: Page, now_ms: int, summary: str, next_page: str) -> None:

@@ -67,6 +67,8 @@ _FOREIGN_LIMIT: Final = 50
 _OWN_ENDS: Final = ("complete", "fail", "reclaim", "refuse")
 """The `settled_move` of a job that schedq finished."""
 _HIGH_FOR_MS: Final = 60_000
+_NEARLY_FULL: Final = 0.8
+_RECENT_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,8 @@ class Histories:
         kept_ms: age of the oldest completed record that is left.
         ttl_s: how long completed records should be kept.
         is_memory_high: Redis was nearly full within the last minute.
+        dropped: all-time number of failed records that `failed_history` deleted.
+        dropped_ago_ms: how long ago the last of them was deleted.
     """
 
     completed: History
@@ -233,6 +237,18 @@ class Histories:
     kept_ms: int
     ttl_s: float
     is_memory_high: bool
+    dropped: int = 0
+    dropped_ago_ms: int = _RECENT_MS
+
+    @property
+    def failed_used(self) -> float:
+        """The share of `failed_history` that is used; 0 if all are kept, or none."""
+        return self.failed.length / self.failed.limit if self.failed.limit > 0 else 0
+
+    @property
+    def has_dropped(self) -> bool:
+        """Failed jobs were deleted within the last day."""
+        return bool(self.dropped) and self.dropped_ago_ms < _RECENT_MS
 
     @property
     def foreign(self) -> tuple[str, ...]:
@@ -261,17 +277,20 @@ def read_histories(queue: Settings, now_ms: int) -> RoundTrips[Histories]:
     keys = queue.keys
     completed = yield from _history(keys, COMPLETED, queue.completed_history)
     failed = yield from _history(keys, FAILED, queue.failed_history)
-    trimmed, high_at, oldest = yield [
-        plain("HGET", keys.stats, "trimmed_total"),
-        plain("HGET", keys.stats, "memory_high_at_ms"),
+    totals, oldest = yield [
+        plain(
+            "HMGET", keys.stats, "trimmed_total", "memory_high_at_ms", "failed_dropped_total", "failed_dropped_at_ms"
+        ),
         plain("LRANGE", keys.completed, -1, -1),
     ]
     kept_ms = 0
     if known(oldest, []):
         (completed_at,) = yield [plain("HGET", keys.job(oldest[0]), "completed_at_ms")]
         kept_ms = max(0, now_ms - whole(known(completed_at, "0")))
-    is_memory_high = now_ms - whole(known(high_at, "0")) < _HIGH_FOR_MS
-    return Histories(completed, failed, whole(known(trimmed, "0")), kept_ms, queue.completed_ttl, is_memory_high)
+    trimmed, high_at, dropped, dropped_at = map(whole, known(totals, [0] * 4))
+    is_memory_high = now_ms - high_at < _HIGH_FOR_MS
+    ago_ms = now_ms - dropped_at
+    return Histories(completed, failed, trimmed, kept_ms, queue.completed_ttl, is_memory_high, dropped, ago_ms)
 
 
 def _history(keys: QueueKeys, state: str, limit: int) -> RoundTrips[History]:
@@ -315,6 +334,26 @@ HISTORIES: Final[tuple[Check[Histories], ...]] = (
         "another program's EXPIRE deletes failed jobs with their payloads, usually after 300 s",
         "remove that EXPIRE from its fail script; schedq requeue ID --queue {queue} rescues a job",
         lambda it: few(it.failed.expiring),
+    ),
+    Check(
+        "failed-nearly-full",
+        lambda it: "error" if it.has_dropped else "warning",
+        lambda it: it.failed_used >= _NEARLY_FULL,
+        lambda it: (
+            f"{it.failed.length:,} failed jobs are kept, {min(100, 100 * it.failed_used):.0f} % of failed_history"
+            + (
+                f"; {it.dropped:,} were deleted so far, the last one {approximate(it.dropped_ago_ms)} ago"
+                if it.has_dropped
+                else ""
+            )
+        ),
+        lambda it: (
+            f"of more than {it.failed.limit:,} failed jobs, the oldest are deleted with their payloads and errors, and "
+            "can't be requeued any more"
+        ),
+        "requeue or purge them: schedq requeue --failed --queue {queue}, schedq purge {queue} --state failed; or raise "
+        "failed_history (None keeps all)",
+        value=lambda it: it.failed.length,
     ),
     Check(
         "results-trimmed",

@@ -79,6 +79,7 @@ class Stats(dict[str, int | None]):
     suspended_total: _Fact[int] = _Fact()
     mended_total: _Fact[int] = _Fact()
     trimmed_total: _Fact[int] = _Fact()
+    failed_dropped_total: _Fact[int] = _Fact()
     pending_depth: _Fact[int] = _Fact()
     processing_depth: _Fact[int] = _Fact()
     completed_depth: _Fact[int] = _Fact()

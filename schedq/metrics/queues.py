@@ -43,6 +43,7 @@ class Reading:
         problem: why the queue can't be read, or ''.
         gates: its gates.
         batches: its batches and chains that have not ended; None if it has none at all.
+        failed_limit: its failed_history, as stored; 0 if that is unknown, or keeps all or none.
     """
 
     queue: str
@@ -51,6 +52,7 @@ class Reading:
     problem: str = ""
     gates: tuple[GateStatus, ...] = ()
     batches: OpenBatches | None = None
+    failed_limit: int = 0
 
 
 def readings(queues: Sequence[Settings]) -> RoundTrips[list[Reading]]:
@@ -64,18 +66,23 @@ def readings(queues: Sequence[Settings]) -> RoundTrips[list[Reading]]:
     found: list[Reading] = []
     for first in range(0, len(queues), AT_ONCE):
         some = queues[first : first + AT_ONCE]
-        replies = yield [operation for queue in some for operation in (stats(queue), _next(queue), has_any(queue))]
-        waiting = [
-            (queue, ids[0]) for queue, ids in zip(some, replies[1::3], strict=True) if isinstance(ids, list) and ids
+        replies = yield [
+            operation for queue in some for operation in (stats(queue), _next(queue), has_any(queue), _limit(queue))
         ]
-        gated = [queue for queue, has_gates in zip(some, replies[2::3], strict=True) if has_gates is True]
+        waiting = [
+            (queue, ids[0]) for queue, ids in zip(some, replies[1::4], strict=True) if isinstance(ids, list) and ids
+        ]
+        gated = [queue for queue, has_gates in zip(some, replies[2::4], strict=True) if has_gates is True]
         pages = (yield [gate_page(queue) for queue in gated]) if gated else []
-        batched = [queue for queue, reply in zip(some, replies[::3], strict=True) if has_batches(reply)]
+        batched = [queue for queue, reply in zip(some, replies[::4], strict=True) if has_batches(reply)]
         more = yield [*(_times(queue, job_id) for queue, job_id in waiting), *map(open_batches, batched)]
         times, looks = more[: len(waiting)], more[len(waiting) :]
         since = {queue.name: _since(instants) for (queue, _), instants in zip(waiting, times, strict=True)}
         seen = {queue.name: it for queue, it in zip(batched, looks, strict=True) if isinstance(it, OpenBatches)}
-        read = [_reading(queue.name, reply, since) for queue, reply in zip(some, replies[::3], strict=True)]
+        read = [
+            replace(_reading(queue.name, reply, since), failed_limit=whole(limit))
+            for queue, reply, limit in zip(some, replies[::4], replies[3::4], strict=True)
+        ]
         gates = {queue.name: page for queue, page in zip(gated, pages, strict=True) if isinstance(page, tuple)}
         found += [replace(it, gates=gates.get(it.queue, ()), batches=seen.get(it.queue)) for it in read]
     return found
@@ -95,6 +102,10 @@ def has_batches(reply: object) -> bool:
 
 def _next(queue: Settings) -> Operation[list[str]]:
     return Operation("next in line", None, (), ("LRANGE", queue.keys.pending, -1, -1), identity)
+
+
+def _limit(queue: Settings) -> Operation[str | None]:
+    return Operation("failed_history", None, (), ("HGET", queue.keys.settings, "failed_history"), identity)
 
 
 def _times(queue: Settings, job_id: str) -> Operation[list[Any]]:
@@ -126,6 +137,7 @@ TOTALS: Final = {
     "broken": ("schedq_jobs_broken", "Ids that could not be run because their data is gone or of the wrong type."),
     "strays": ("schedq_stray_entries", "Second entries of one id that were removed."),
     "trimmed": ("schedq_results_trimmed", "Completed records deleted by completed_history before they expired."),
+    "failed_dropped": ("schedq_failed_dropped", "Failed jobs deleted by failed_history."),
     "limited": ("schedq_jobs_limited", "Attempts that ended by RateLimited."),
     "suspended": ("schedq_runs_suspended", "Attempts of workflows that ended because the run waits."),
     "mended": ("schedq_gate_places_mended", "Places in gates that were kept by no running job, and were freed."),
@@ -134,32 +146,36 @@ TOTALS: Final = {
 """Total in `Stats`, without `_total` -> name of its metric, without `_total`, and its help text."""
 
 
-def _oldest_s(stats: Stats, oldest_ms: int | None) -> float | None:
-    return None if oldest_ms is None and stats["pending_depth"] else (oldest_ms or 0) / 1000
+def _oldest_s(stats: Stats, it: Reading) -> float | None:
+    return None if it.oldest_ms is None and stats["pending_depth"] else (it.oldest_ms or 0) / 1000
 
 
-def _due_s(stats: Stats, _: int | None) -> float | None:
+def _failed_used(stats: Stats, it: Reading) -> float | None:
+    return stats["failed_depth"] / it.failed_limit if it.failed_limit else None
+
+
+def _due_s(stats: Stats, _: Reading) -> float | None:
     due_ms = stats["next_due_ms"]
     return None if due_ms is None else due_ms / 1000
 
 
-def _outbox_lag_s(stats: Stats, _: int | None) -> float | None:
+def _outbox_lag_s(stats: Stats, _: Reading) -> float | None:
     oldest_ms = stats["outbox_oldest_ms"]
     if stats["outbox_at_ms"] is None:
         return None
     return 0 if oldest_ms is None else max(0, stats["now_ms"] - oldest_ms) / 1000
 
 
-def _waiting_runs(stats: Stats, _: int | None) -> int | None:
+def _waiting_runs(stats: Stats, _: Reading) -> int | None:
     return stats["waiting_runs"] if stats["suspended_total"] else None
 
 
-def _lag_s(stats: Stats, _: int | None) -> float:
+def _lag_s(stats: Stats, _: Reading) -> float:
     due_ms = stats["next_due_ms"]
     return 0 if due_ms is None else max(0, stats["now_ms"] - due_ms) / 1000
 
 
-GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]], ...]] = (
+GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, Reading], float | None]], ...]] = (
     ("schedq_queue_paused", "1 while the queue is paused.", lambda stats, _: int(stats["paused_since_ms"] is not None)),
     ("schedq_tasks_paused", "Paused tasks.", lambda stats, _: stats["paused_tasks"]),
     (
@@ -194,6 +210,11 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Stats, int | None], float | None]]
         "schedq_runs_waiting",
         "Suspended runs of workflows that wait for a message or for jobs, without a limit; absent if none ever waited.",
         _waiting_runs,
+    ),
+    (
+        "schedq_failed_history_used_ratio",
+        "Failed jobs as a share of failed_history, of which more are deleted; absent if that is unknown, or no limit.",
+        _failed_used,
     ),
     ("schedq_promoter_lag_seconds", "How long the earliest delayed job has been due without being promoted.", _lag_s),
 )
@@ -376,7 +397,7 @@ class _Families:
         for place in JOB_STATES:
             self.jobs.add_metric([*labels, place], stats[f"{place}_depth"])
         for family, (_, _, read) in zip(self.gauges, GAUGES, strict=True):
-            value = read(stats, reading.oldest_ms)
+            value = read(stats, reading)
             if value is not None:
                 family.add_metric(labels, value)
         self.gates.add(reading.gates, labels)

@@ -17,7 +17,7 @@ from schedq.model.keys import QueueKeys
 from schedq.model.times import duration_ms, seconds_of
 
 KEEP_ALL: Final = -1
-"""The history cap of a process that does not know the application's: it trims nothing."""
+"""The cap of a history that is not trimmed: it has no limit, or this process does not know the application's."""
 PROMISED_S: Final = 600
 """A warning is given if caps delete a result within this many seconds, unless `completed_ttl` is shorter."""
 HIGH_MEMORY_HISTORY: Final = 1000
@@ -60,7 +60,7 @@ class Settings:
         failed_ttl: seconds until a failed or cancelled job's record expires; None if it does not.
         completed_history: the most completed jobs to keep, 1,000 while Redis is nearly full; the oldest go first. 0
             keeps none after `min_keep`.
-        failed_history: the most failed jobs to keep, and the most cancelled ones.
+        failed_history: the most failed jobs to keep, and the most cancelled ones; None, stored as KEEP_ALL, keeps all.
         min_keep: seconds that a finished record is kept whatever the caps, so that a repeated request finds it. A
             request that creates a job is not repeated later than that, however long `retry_for` is; with 0, never.
         unknown_for: seconds for which a job whose task no worker knows is put back without spending attempts; then it
@@ -105,6 +105,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         QueueKeys(self.name)
+        no_limit: object = self.failed_history
+        if no_limit is None:
+            object.__setattr__(self, "failed_history", KEEP_ALL)
         for name, least in _LEAST.items():
             whole_number(name, getattr(self, name), least)
         checked_attempts(self.max_attempts)

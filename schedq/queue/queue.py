@@ -80,7 +80,7 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, WorkflowDeco
         completed_ttl: Duration = 3600,
         failed_ttl: Duration | None = None,
         completed_history: int = 100_000,
-        failed_history: int = 10_000,
+        failed_history: int | None = 10_000,
         min_keep: Duration = 30,
         unknown_for: Duration = 3600,
         max_pending: int | None = None,
@@ -318,7 +318,8 @@ class Queue(QueueBase, BatchMethods, BlockingVerbs):
         completed_ttl: how long a completed job's record is kept: seconds or a timedelta, like all durations here.
         failed_ttl: how long the record of a failed or cancelled job is kept; None for no limit.
         completed_history: the most completed jobs to keep; the oldest go first, even before `completed_ttl`.
-        failed_history: the most failed jobs to keep, and the most cancelled ones, even before `failed_ttl`.
+        failed_history: the most failed jobs to keep, and the most cancelled ones; the oldest go first, even before
+            `failed_ttl`. None keeps all.
         min_keep: seconds that a finished record is kept at least, whatever the ttls and the caps.
         unknown_for: seconds for which a job whose task no worker knows is put back without spending attempts,
             because a deployment may be in progress; then it fails.

@@ -376,9 +376,9 @@ end
 
 -- Remove the entries of one page of a history whose records are gone, or whose ids were enqueued again since. They are
 -- first overwritten with the same id, so that one LREM from the nearer end removes them all. Returns how many they were.
-local function forget_page(list, state, keep, number)
+local function forget_page(list, state, number)
   local length = redis.call('LLEN', list)
-  if keep < 0 or length == 0 then return 0 end
+  if length == 0 then return 0 end
   local first = number % math.ceil(length / HISTORY_PAGE) * HISTORY_PAGE  -- counted from the old end
   local ids, name, count = redis.call('LRANGE', list, -first - HISTORY_PAGE, -first - 1), nil, 0
   for n, id in ipairs(ids) do
@@ -396,17 +396,17 @@ local function forget_pages()
   if redis.pcall('HGET', stats, 'own_ttls') ~= '1' then return 0 end
   local number = redis.pcall('HINCRBY', stats, 'own_ttl_sweeps', 1)
   if type(number) ~= 'number' then number = now end
-  return forget_page(completed, 'completed', completed_history, number)
-    + forget_page(failed, 'failed', failed_history, number)
-    + forget_page(cancelled, 'cancelled', failed_history, number)
+  return forget_page(completed, 'completed', number)
+    + forget_page(failed, 'failed', number)
+    + forget_page(cancelled, 'cancelled', number)
 end
 
 note_memory()
 local has_forgotten = forget_pages() > 0
 local forgotten = {
-  forget_expired(completed, completed_history),
-  forget_expired(failed, failed_history),
-  forget_expired(cancelled, failed_history),
+  forget_expired(completed),
+  forget_expired(failed),
+  forget_expired(cancelled),
   trim_completed(completed_history, min_keep_ms, MOST_TRIMMED, redis.call('LLEN', completed)),
   trim(failed, 'failed', 'last_error_at_ms', failed_history, min_keep_ms, MOST_TRIMMED),
   (trim(cancelled, 'cancelled', 'cancelled_at_ms', failed_history, min_keep_ms, MOST_TRIMMED)),

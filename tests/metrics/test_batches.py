@@ -176,8 +176,8 @@ def test_batches_cost_no_round_trip_of_their_own(queue: Handle, load: Any):
         batch.add([1])
     batched = requests()
 
-    assert [len(step) for step in plain] == [3, 1]
-    assert [len(step) for step in batched] == [3, 2]
+    assert [len(step) for step in plain] == [4, 1]
+    assert [len(step) for step in batched] == [4, 2]
 
 
 def test_suspended_runs_that_wait_for_a_message_or_jobs(queue: Handle, clock: Clock):

@@ -34,6 +34,7 @@ def served(queue: Handle) -> Scrape:
     with queue.queue.blocking.batch("b", nothing) as batch:
         batch.add([nothing.with_args()])
     queue.redis.hincrby(queue.keys.stats, "suspended_total", 1)
+    queue.execute([announce.announce(queue.settings)])
     queue.enqueue(1, delay=3600)
     queue.gates.set("api", concurrency=1)
     queue.execute([announce.report_outbox(queue.settings, "outbox", "{}")])

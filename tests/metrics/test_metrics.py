@@ -17,7 +17,7 @@ from schedq.metrics.attempts import MOST_TASKS, NO_TASK, OTHER_TASKS
 from schedq.metrics.queues import TOTALS, readings
 from schedq.model.records import ClaimedJob
 from schedq.observer import AttemptEnd, AttemptFacts
-from schedq.transitions import MarkerWait
+from schedq.transitions import MarkerWait, announce
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.metrics.scrape import OPENMETRICS, Scrape, scraped
@@ -149,6 +149,34 @@ def test_a_queue_shows_its_depths_totals_and_ages(make_queue: MakeQueue, clock: 
     assert found.value("schedq_queue_readable", queue=name) == 1
     assert found.all("schedq_redis_up")[0][1] == 1
     assert queue.get_job(first) is not None
+
+
+@pytest.mark.parametrize(
+    ("limit", "used"),
+    [
+        (8, 0.25),
+        (0, None),
+        (None, None),
+        pytest.param("?", None, marks=pytest.mark.breaks("layout", because="settings are of the wrong type")),
+    ],
+)
+def test_the_used_share_of_failed_history_and_what_it_deleted(
+    make_queue: MakeQueue, limit: int | str | None, used: float | None
+) -> None:
+    queue = make_queue(failed_history=None if isinstance(limit, str) else limit)
+    for _ in range(2):
+        queue.enqueue(1, max_attempts=1)
+        queue.fail(queue.claim(), "no")
+    queue._ask(announce.announce(queue.settings))
+    queue.redis.hset(queue.keys.stats, "failed_dropped_total", 7)
+    if limit == "?":
+        queue.redis.delete(queue.keys.settings)
+        queue.redis.set(queue.keys.settings, limit)
+
+    found = look(queue)
+
+    assert [value for _, value in found.all("schedq_failed_history_used_ratio")] == [used] * (used is not None)
+    assert found.value("schedq_failed_dropped_total", queue=queue.name) == 7
 
 
 def test_paused_tasks_and_their_held_jobs_are_counted(make_queue: MakeQueue, clock: Clock) -> None:

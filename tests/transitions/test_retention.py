@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 from schedq import Discard, JobGone, Queue
 from schedq.model.ids import new_request
 from schedq.model.records import Settlement
-from schedq.model.settings import Settings
+from schedq.model.settings import KEEP_ALL, Settings
 from schedq.transitions import announce, claim, reclaim
 from scripts.tools.settling import settle_all
 from tests.conftest import MakeQueue
@@ -195,6 +196,58 @@ def test_the_newest_records_are_kept_and_older_ones_deleted(make_queue: MakeQueu
 
     assert queue.places() == {end: [old[-1], *new]}
     assert sorted(queue.state().jobs()) == sorted([old[-1], *new])
+
+
+DROPS = {
+    "the end of a later job": lambda queue: finish(queue, 1, "failed"),
+    "a reclaimer": lambda queue: queue.reclaim_stuck(),
+    "the claim of a job without a payload": lambda queue: lose_payload(queue),
+}
+
+
+def lose_payload(queue: Handle) -> None:
+    job_id = queue.enqueue(1)
+    queue.redis.hdel(queue.keys.job(job_id), "payload")
+    assert queue.claim(0) is None
+
+
+@TRIMMED
+@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
+@pytest.mark.parametrize(
+    ("end", "limit", "dropped"), [("failed", 3, True), ("cancelled", 3, False), ("failed", 0, False)]
+)
+@one_door
+def test_failed_jobs_that_are_dropped_are_counted_unless_none_was_to_be_kept(
+    make_queue: MakeQueue, clock: Clock, drop: Any, end: str, limit: int, dropped: bool
+):
+    queue = make_queue(clock=clock, failed_history=limit)
+    finish(queue, 5, end)
+    clock.pass_time(31)
+
+    drop(queue)
+    queue.reclaim_stuck()
+
+    kept, failed = len(queue.places().get(end, ())), queue.stats()["failed_total"]
+    assert queue.stats()["failed_dropped_total"] == (failed - kept if dropped else 0)
+    assert queue.redis.hget(queue.keys.stats, "failed_dropped_at_ms") == (str(clock.now_ms) if dropped else None)
+
+
+@TRIMMED
+@one_door
+def test_a_queue_without_a_limit_keeps_all_failed_jobs_and_forgets_those_that_expired(
+    make_queue: MakeQueue, clock: Clock
+):
+    queue = make_queue(clock=clock, failed_history=None)
+    ids = finish(queue, 30, "failed")
+    clock.pass_time(3600)
+    sweep(queue)
+    assert queue.places() == {"failed": ids}
+    assert (queue.settings.failed_history, queue.settings.to_fields()["failed_history"]) == (KEEP_ALL, "-1")
+
+    queue.redis.delete(*[queue.keys.job(job_id) for job_id in ids[:9]])
+    sweep(queue)
+
+    assert queue.places() == {"failed": ids[9:]}
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])

@@ -1,8 +1,9 @@
 local MOST_FINISHED = 100000
 
--- Delete the oldest jobs of a history beyond `keep`, at most `budget` of them, except those that finished less than
+-- Needs totals. Delete the oldest jobs of a history beyond `keep`, at most `budget` of them, except those that finished less than
 -- `min_keep_ms` ago. A finish far in the future is from before the clock went back, and does not protect a job.
 -- keep = -1: the caller does not know the application's caps, so nothing is deleted.
+-- Deleted records of failed jobs are counted, unless `keep` is 0, which asks for none.
 -- Returns how many entries were removed, and how many records.
 local function trim(list, status, stamp, keep, min_keep_ms, budget, length)
   if keep < 0 then return 0, 0 end
@@ -24,5 +25,9 @@ local function trim(list, status, stamp, keep, min_keep_ms, budget, length)
     if #ids == 0 then break end
   end
   if gone > 0 then redis.call('LTRIM', list, 0, -gone - 1) end
+  if status == 'failed' and keep > 0 and deleted > 0 then
+    add_to_total('failed_dropped_total', deleted)
+    redis.pcall('HSET', stats, 'failed_dropped_at_ms', now)
+  end
   return gone, deleted
 end
