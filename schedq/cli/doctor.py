@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import lru_cache
 
 import click
 from rich.table import Table
@@ -21,6 +22,8 @@ from schedq.inspect import display
 from schedq.model import escaping
 from schedq.model.keys import checked_name
 
+_MASK = "ǃ"
+"""One column wide, printable, and not used in texts."""
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
@@ -88,8 +91,8 @@ def doctor(
     for name in names:
         with suppress(SchedqError), open_queue(name, redis_url) as queue:  # the examination reports what Redis refuses
             must_be_known(queue, redis_url)
-    with wrong_usage():
-        report = examine(redis_url, names, sample=sample)
+    with wrong_usage(), output.progress_bar("examining queues", 1, after_s=output.QUICK_S) as moved:
+        report = examine(redis_url, names, sample=sample, moved=moved)
     wanting = [finding for finding in report.findings if finding.level != "note" and finding.code not in ignored]
     if as_json:
         output.show_json({"redis": report.redis, "is_healthy": not wanting, **asdict(report), "ignored": list(ignored)})
@@ -103,7 +106,7 @@ def _show(report: Report, ignored: tuple[str, ...]) -> None:
     about = " ".join(str(report.server.get(name, "")) for name in ("server", "version")).strip()
     output.show(output.heading(f"{report.redis}{about and f', {about}'}; {display.count(len(report.queues), 'queue')}"))
     for finding in report.findings:
-        output.show("", _entry(finding, is_ignored=finding.code in ignored))
+        click.echo(_text(finding, is_ignored=finding.code in ignored), nl=False, color=True)
     if report.limits:
         output.show("", *(Text(escaping.harmless(words)) for words in report.limits))
     counts = [
@@ -113,6 +116,26 @@ def _show(report: Report, ignored: tuple[str, ...]) -> None:
     ]
     accepted = sum(finding.code in ignored for finding in report.findings)
     output.show("", ", ".join([*(counts or ["nothing to act on"]), *([f"{accepted} ignored"] if accepted else [])]))
+
+
+def _text(finding: Finding, *, is_ignored: bool) -> str:
+    """The entry, preceded by an empty line.
+
+    Many queues may have the same finding. Entries that differ only in a name of the same length are rendered once,
+    with a mask for the name, because rich needs milliseconds for each.
+    """
+    mask = _MASK * len(finding.queue)
+    if mask:
+        masked = {name: getattr(finding, name).replace(finding.queue, mask) for name in ("says", "means", "remedy")}
+        found = _rendered(replace(finding, queue=mask, value=None, **masked), output.width(), is_ignored=is_ignored)
+        if found.count(mask) * len(mask) == found.count(_MASK):  # no name was folded
+            return found.replace(mask, finding.queue)
+    return output.rendered("", _entry(finding, is_ignored=is_ignored))
+
+
+@lru_cache(maxsize=256)
+def _rendered(finding: Finding, width: int, *, is_ignored: bool) -> str:  # noqa: ARG001 - the result depends on it
+    return output.rendered("", _entry(finding, is_ignored=is_ignored))
 
 
 def _entry(finding: Finding, *, is_ignored: bool) -> Table:

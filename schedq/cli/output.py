@@ -10,10 +10,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from threading import Timer
 from typing import Any, Final
 
 import click
 from rich import console as rich_console
+from rich.cells import cell_len
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -25,13 +27,20 @@ from schedq.model.escaping import harmless as harmless
 from schedq.model.escaping import harmless_lines as harmless_lines
 from schedq.model.progress import Progress
 
+QUICK_S: Final = 0.5
+"""What takes less time shows no progress."""
 TO_MS: Final = len("2030-01-01 09:00:00.000")
 """The characters of an instant with its milliseconds."""
 
 
 @contextmanager
-def progress_bar(what: str, total: int, *, is_hidden: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar if stderr is a terminal; yields a function that takes the count and the total."""
+def progress_bar(
+    what: str, total: int, *, is_hidden: bool = False, after_s: float = 0
+) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar if stderr is a terminal; yields a function that takes the count and the total.
+
+    It appears after `after_s` seconds.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -40,14 +49,26 @@ def progress_bar(what: str, total: int, *, is_hidden: bool = False) -> Iterator[
         yield lambda done, of: None  # noqa: ARG005 - nothing to show; a disabled Progress of old releases prints a line
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=max(1, total))
+    progress = Progress(*columns, console=console, transient=True)
+    task = progress.add_task(what, total=max(1, total))
+    timer = Timer(after_s, progress.start)
+    timer.start()
+    try:
+        if not after_s:
+            timer.join()
         yield lambda done, of: progress.update(task, completed=done, total=max(1, of, done))
+    finally:
+        timer.cancel()
+        timer.join()
+        if progress.live.is_started:
+            progress.stop()
 
 
 _PIPE_WIDTH: Final = 120
 _PIPE_TABLE_WIDTH: Final = 400
 """The most columns of a table in a pipe: programs want whole texts, and an error may be of any length."""
+_LONG: Final = 100
+"""Tables with more rows are written without rich if they fit, because it needs a millisecond per row."""
 _LONGEST_WHOLE: Final = 64
 """Texts up to this many characters can be kept uncut: the longest valid id."""
 
@@ -69,19 +90,20 @@ def show(*things: RenderableType) -> None:
 
     Without a terminal and without `COLUMNS`, tables are as wide as their texts.
     """
-    click.echo(_rendered(*things), nl=False, color=True)
+    click.echo(rendered(*things), nl=False, color=True)
 
 
 def show_pages(*things: RenderableType) -> None:
     """Like `show`, but through a pager if the output does not fit on the terminal."""
-    text, console = _rendered(*things), _console()
+    text, console = rendered(*things), _console()
     if console.is_terminal and text.count("\n") >= console.height:
         click.echo_via_pager(text, color=True)
     else:
         click.echo(text, nl=False, color=True)
 
 
-def _rendered(*things: RenderableType) -> str:
+def rendered(*things: RenderableType) -> str:
+    """What `show` prints."""
     console = _console()
     usual = console.width
     with console.capture() as shown:
@@ -156,6 +178,27 @@ def table(
     for row in cells:
         made.add_row(*(Text(harmless(text)) if number == whole else cell(text) for number, text in enumerate(row)))
     return made
+
+
+def show_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), times: Sequence[int] = ()
+) -> None:
+    """Print a `table` that may be long."""
+    columns = [[*map(harmless, column)] for column in zip(titles, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    console = _console()
+    most = _PIPE_TABLE_WIDTH if _is_unlimited(console) else console.width
+    is_even = all(len(text) == cell_len(text) for column in columns for text in column)
+    if len(rows) <= _LONG or sum(widths) + 2 * len(widths) - 2 > most or not is_even:
+        show(table(titles, rows, right=right, times=times))
+        return
+    # Of the table with the widest texts, only the header is used.
+    header = rendered(table(titles, [["x" * width for width in widths]], right=right, times=times)).split("\n")[0]
+    padded = [
+        [text.rjust(width) if column[0] in right else text.ljust(width) for text in column[1:]]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    click.echo("\n".join([header, *("  ".join(row).rstrip(" ") for row in zip(*padded, strict=True))]), color=True)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:

@@ -9,7 +9,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -21,13 +22,17 @@ from schedq.cli.warning import warn
 from schedq.errors import Conflict, SchedqError, UsageError
 from schedq.inspect import display, queue_names
 from schedq.inspect.queue_names import nearest
+from schedq.inspect.stats import Stats, stats_of
 from schedq.model.keys import QueueKeys
 from schedq.model.settings import NO_QUEUE, RETRY_S
 from schedq.queue.queue import Queue, QueueBase
+from schedq.transitions import unwrap
 
 T = TypeVar("T")
 _COMPLETION_S: Final = 0.7
 _MOST_NAMED: Final = 20
+_AT_ONCE: Final = 200
+"""Number of queues read in one round trip."""
 _MOST_OPENED: Final = 20
 """Queues that are opened in search of a job without a record."""
 _WAY_OUT: Final = "name one with --queue NAME or SCHEDQ_QUEUE"
@@ -64,8 +69,12 @@ def _opened(connect: Callable[..., Queue], name: str, redis_url: str | None) -> 
         try:
             queue.load_settings()
         except Conflict as error:  # an operator must reach the queue even if its settings are damaged
-            warn(f"{error}; using the library's default settings, and trimming nothing")
+            _warn_of_settings(error)
         yield queue
+
+
+def _warn_of_settings(error: Conflict) -> None:
+    warn(f"{error}; using the library's default settings, and trimming nothing")
 
 
 def all_queues(redis_url: str | None) -> Queue:
@@ -224,6 +233,27 @@ def all_names(redis_url: str | None, *, scan: bool = False) -> list[str]:
     """The sorted names of all queues of a Redis."""
     with all_queues(redis_url) as queue:
         return queue.list_queues(scan=scan)
+
+
+def read_all(
+    names: Sequence[str], redis_url: str | None, moved: Callable[[int, int], None]
+) -> Iterator[tuple[str, Stats | Conflict]]:
+    """The statistics of queues, or why a queue can't be read, in a round trip per 200; on a cluster, one by one.
+
+    `moved` is called with the numbers of queues that have been read, and of all.
+    """
+    with all_queues(redis_url) as queue:
+        tagged = queue.settings.tagged
+        page = 1 if tagged else _AT_ONCE
+        for first in range(0, len(names), page):
+            some = names[first : first + page]
+            with open_queue(some[0], redis_url) if tagged else nullcontext(queue) as client:
+                asked = [replace(queue.settings, name=name) for name in some]
+                for name, (reply, error) in zip(some, client._drive(stats_of(asked)), strict=True):
+                    if isinstance(error, Conflict) and not tagged:
+                        _warn_of_settings(error)
+                    yield name, reply if isinstance(reply, Conflict) else unwrap(reply)
+            moved(first + len(some), len(names))
 
 
 def there_are(names: list[str]) -> str:

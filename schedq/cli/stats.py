@@ -15,7 +15,7 @@ from rich.table import Table
 from schedq.cli import offers, output
 from schedq.cli.params import Offered, ask, json_option, redis_option, yes_option
 from schedq.cli.queue_argument import ExplicitQueueCommand, queue_argument
-from schedq.cli.queues import all_names, must_be_known, open_queue
+from schedq.cli.queues import all_names, must_be_known, open_queue, read_all
 from schedq.errors import Conflict
 from schedq.inspect import display, gate_words
 from schedq.inspect.gates import GateStatus
@@ -126,26 +126,23 @@ def _live_workers(workers: list[WorkerRecord], now_ms: int) -> Table:
 
 
 def _show_all(redis_url: str | None, *, scan: bool, as_json: bool) -> None:
-    names = all_names(redis_url, scan=scan)
-    found: dict[str, Stats] = {}
-    damaged: list[str] = []
-    for name in names:
-        with open_queue(name, redis_url) as queue:
-            try:
-                found[name] = queue.stats()
-            except Conflict as error:  # one queue's damage must not hide the others
-                damaged.append(f"queue {name}: {error}")
+    with output.progress_bar("reading queues", 1, after_s=output.QUICK_S) as moved:
+        names = all_names(redis_url, scan=scan)
+        replies = dict(read_all(names, redis_url, moved))
+    found = {name: reply for name, reply in replies.items() if isinstance(reply, Stats)}
+    # One queue's damage must not hide the others.
+    damaged = [f"queue {name}: {reply}" for name, reply in replies.items() if isinstance(reply, Conflict)]
     if as_json:
         output.show_json({"queues": [{"queue": name, **stats} for name, stats in found.items()]})
     elif not names:
         output.show("no queue here" + ("" if scan else "; --scan also finds queues that only other programs use"))
     else:
-        output.show(_overview(found))
+        _show_overview(found)
     if damaged:
         raise click.ClickException("; ".join(damaged))
 
 
-def _overview(found: dict[str, Stats]) -> Table:
+def _show_overview(found: dict[str, Stats]) -> None:
     rows = []
     for name, stats in found.items():
         now, paused = stats["now_ms"], stats["paused_since_ms"]
@@ -155,7 +152,7 @@ def _overview(found: dict[str, Stats]) -> Table:
         since = tasks if paused is None else display.roughly(paused, now)
         rows.append((name, *numbers, str(stats["workers"]), due, since))
     titles = ["queue", "pending", "delayed", "running", "failed", "workers", "next due", "paused"]
-    return output.table(titles, rows, right=titles[1:6], times=(6, 7))
+    output.show_table(titles, rows, right=titles[1:6], times=(6, 7))
 
 
 @click.command(

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from schedq.doctor import batches, gates, keys, misplaced, probes, queue_names, runs, schedules, server, workers
-from schedq.doctor.checks import LEVELS, Check, Finding, findings, first_of, grouped, plain
+from schedq.doctor.checks import LEVELS, PAGE, Check, Finding, findings, first_of, grouped, known, plain
 from schedq.embedded.paths import SCHEME
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
 from schedq.model.lifecycle import DELAYED
-from schedq.model.settings import NO_QUEUE, RETRY_S
-from schedq.model.times import sleep
+from schedq.model.settings import NO_QUEUE, RETRY_S, Settings
+from schedq.model.times import monotonic, sleep
 from schedq.queue.queue import Queue
-from schedq.transitions import MarkerWait, RoundTrips
+from schedq.transitions import MarkerWait, Pipeline, RoundTrips, pairs
 
 T = TypeVar("T")
+Moved = Callable[[int, int], None]
+Steps = Generator[Pipeline | MarkerWait | float, Any, T]
+"""`RoundTrips` that may also yield seconds, after which they are sent None."""
 SAMPLE: Final = 2_000
 """Default number of entries read of each list of a queue; this takes less than a second."""
 _MORE: Final = "; --sample N reads more"
@@ -25,6 +28,8 @@ _AGAIN_S: Final = 0.3
 _MOST_SUSPECTS: Final = 200
 _HANDOVER_S: Final = 2.0
 _POLL_S: Final = 0.1
+_AT_ONCE: Final = 100
+"""Number of queues whose requests share round trips."""
 UNREACHABLE: Final[Check[object]] = Check(
     "redis-unavailable",
     "error",
@@ -70,13 +75,24 @@ class Report:
     limits: list[str] = field(default_factory=list)
 
 
-def examine(redis: object = None, chosen: Sequence[str] = (), *, sample: int = SAMPLE) -> Report:
+def _tell_nobody(_done: int, _of: int) -> None:
+    pass
+
+
+def examine(
+    redis: object = None,
+    chosen: Sequence[str] = (),
+    *,
+    sample: int = SAMPLE,
+    moved: Moved = _tell_nobody,
+) -> Report:
     """Examine the server and the named queues, or all queues found there.
 
     Args:
         redis: as in `Queue`.
         chosen: names of queues; empty for all.
         sample: number of entries to read of each list.
+        moved: called with the numbers of queues that have been examined, and of all.
 
     Raises:
         UsageError: the URL or a name is invalid. An error of the server becomes a finding instead.
@@ -85,7 +101,7 @@ def examine(redis: object = None, chosen: Sequence[str] = (), *, sample: int = S
         examination = _Examination(queue.address.label, redis, sample)
         report = examination.report
         try:
-            examination.run(queue, chosen)
+            examination.run(queue, chosen, moved)
         except (StoreUnavailable, UsageError) as error:
             report.findings.append((UNREACHABLE if isinstance(error, StoreUnavailable) else REFUSES).finding(error))
     report.findings += findings([NOT_PERMITTED], examination.refused)
@@ -102,21 +118,29 @@ class _Examination:
         self._redis = redis
         self._sample = sample
         self._servers: set[str] = set()
-        self._patience_s = _HANDOVER_S
 
-    def run(self, queue: Queue, chosen: Sequence[str]) -> None:
+    def run(self, queue: Queue, chosen: Sequence[str], moved: Moved) -> None:
+        """Examine the server, and then the queues side by side; on a cluster, where they have nodes, one by one."""
         self._ask(queue, _greet())
         readings = self._ask(queue, probes.read_clocks())
         self._server(queue)
-        for name in chosen or self._names(queue):
-            with _queue(name, self._redis) as visited:
-                self._server(visited)
-                self.report.queues.append(name)
-                before = len(self.report.findings)
-                self._examine(visited)
-                if visited.settings.tagged:
-                    found, prefix = self.report.findings, visited.settings.keys.prefix
-                    found[before:] = [finding.tagged(prefix) for finding in found[before:]]
+        names = chosen or self._names(queue)
+        patience = _Patience(len(names))
+        parts = [_QueueExamination(replace(queue.settings, name=name), self._sample, patience) for name in names]
+        try:
+            if queue.settings.tagged:
+                for number, one in enumerate(parts, 1):
+                    with _queue(one.queue.name, self._redis) as visited:
+                        self._server(visited)
+                        self._together(visited, [one])
+                    moved(number, len(parts))
+            else:
+                self._together(queue, parts, moved)
+        finally:
+            for one in parts:
+                self._add(one.findings)
+                self.report.limits += one.limits
+                self.report.queues += [one.queue.name] * one.has_begun
         self._add(probes.check_clocks(readings + self._ask(queue, probes.read_clocks())))
 
     def _names(self, queue: Queue) -> list[str]:
@@ -148,94 +172,39 @@ class _Examination:
         self._add(probes.check_conformance(self._ask(queue, probes.read_conformance(queue.settings))))
         self.report.server = self.report.server or found.summary() | speed.summary()
 
-    def _examine(self, queue: Queue) -> None:
-        name, names = queue.name, queue.settings.keys
-        with suppress(SchedqError):  # other checks report what is wrong with the key
-            queue.load_settings()
-        alive = self._alive(queue)
-        limits = self._ask(queue, gates.read_gates(queue.settings))
-        tasks = {task for worker in alive.records for task in worker.tasks}
-        types = keys.read_types(names, tasks, gates.names_of(limits))
-        self._add(keys.WRONG_TYPE.finding(wrong, name) for wrong in self._ask(queue, types))
-        now_ms = alive.now_ms
-        self._add(findings(workers.LIVENESS, alive, name))
-        unknown = self._ask(queue, workers.read_unknown_tasks(queue.settings))
-        self._add(workers.UNKNOWN_TASK.finding((task, now_ms), name) for task in unknown)
-        self._add(findings(workers.OUTBOX, self._ask(queue, workers.read_outboxes(queue.settings, now_ms)), name))
-        self._add(gates.check_gates(limits, name))
-        due = self._ask(queue, keys.read_due_times(names, now_ms, is_promoted=alive.has_promoter))
-        self._add(findings(keys.DUE_TIMES, due, name))
-        self._add(findings([probes.WENT_BACK], self._ask(queue, probes.read_ahead_ms(names.log)), name))
-        self._add(keys.check_histories(self._ask(queue, keys.read_histories(queue.settings, now_ms)), name))
-        in_use = self._ask(queue, workers.read_settings_in_use(queue.settings, now_ms))
-        self._add(workers.check_settings(in_use, name))
-        self._schedules(queue, alive)
-        self._batches(queue, alive)
-        self._runs(queue, now_ms, self._misplaced(queue, is_promoted=alive.has_promoter))
-
-    def _alive(self, queue: Queue) -> workers.Liveness:
-        """Read the workers and the promoter. If there is no promoter, poll until another had time to take over.
-
-        All queues share that waiting time.
-        """
-        found = self._ask(queue, workers.read_liveness(queue.settings))
-        while not found.has_promoter and not found.is_deserted and self._patience_s > 0:
-            sleep(_POLL_S)
-            self._patience_s -= _POLL_S
-            found = self._ask(queue, workers.read_liveness(queue.settings))
-        return found
-
-    def _schedules(self, queue: Queue, alive: workers.Liveness) -> None:
-        names = queue.settings.keys
-        found = self._ask(queue, schedules.read_schedules(names, alive, self._sample))
-
-        def look(ids: list[str]) -> list[schedules.ScheduleFacts]:
-            return self._ask(queue, schedules.read_facts(names, alive, ids))
-
-        odd = _odd_twice(schedules.SCHEDULES, found.schedules, look)
-        odd.sort(key=lambda it: it.slot_ms or 0)
-        self._add(grouped(schedules.SCHEDULES, odd, queue.name))
-        self._limit(queue, schedules.limits(found))
-
-    def _batches(self, queue: Queue, alive: workers.Liveness) -> None:
-        names = queue.settings.keys
-        found = self._ask(queue, batches.read_batches(names, self._sample))
-
-        def look(ids: Sequence[str]) -> list[batches.BatchFacts]:
-            return self._ask(queue, batches.read_facts(names, alive, ids))
-
-        odd = _odd_twice(batches.BATCHES, look(found.names), look)
-        self._add(grouped(batches.BATCHES, odd, queue.name))
-        self._limit(queue, batches.limits(found, self._sample))
-
-    def _runs(self, queue: Queue, now_ms: int, delayed: Sequence[str]) -> None:
-        names = queue.settings.keys
-
-        def look(ids: Sequence[str]) -> list[runs.RunFacts]:
-            return self._ask(queue, runs.read_facts(names, now_ms, ids))
-
-        odd = _odd_twice(runs.RUNS, look(self._ask(queue, runs.read_suspended(names, delayed))), look)
-        self._add(grouped(runs.RUNS, odd, queue.name))
-
-    def _misplaced(self, queue: Queue, *, is_promoted: bool) -> list[str]:
-        """Examine lists against records; returns the ids of the delayed jobs that were read."""
-
-        def look(ids: list[str]) -> list[misplaced.JobLocations]:
-            names = queue.settings.keys
-            return self._ask(queue, misplaced.read_locations(names, ids, found.lengths, is_promoted=is_promoted))
-
-        found = self._ask(queue, misplaced.read_queue(queue.settings.keys, self._sample))
-        suspects, unjudged = misplaced.suspects(found)
-        jobs = _odd_twice(misplaced.MISPLACED, look(suspects[:_MOST_SUSPECTS]), look)
-        self._add(grouped(misplaced.MISPLACED, jobs, queue.name, at_least=len(suspects) > _MOST_SUSPECTS))
-        self._limit(queue, misplaced.limits(found, unjudged))
-        return found.ids[DELAYED]
-
     def _add(self, found: Iterable[Finding]) -> None:
         self.report.findings += found
 
-    def _limit(self, queue: Queue, limits: Iterable[str]) -> None:
-        self.report.limits += [f"queue {queue.name}: {words}{_MORE}" for words in limits]
+    def _together(self, queue: Queue, parts: Sequence[_QueueExamination], moved: Moved = _tell_nobody) -> None:
+        """Examine queues of one server side by side: each round trip has the next requests of many queues."""
+        waiting = iter(parts)
+        done = 0
+        awake: list[tuple[Steps[None], Any]] = []
+        asleep: list[tuple[float, Steps[None]]] = []
+        while True:
+            now = monotonic()
+            awake += [(steps, None) for until, steps in asleep if until <= now]
+            asleep = [(until, steps) for until, steps in asleep if until > now]
+            awake += [(one.steps(), None) for one in islice(waiting, max(0, _AT_ONCE - len(awake)))]
+            if not awake and not asleep:
+                return
+            asked: list[tuple[Steps[None], Pipeline]] = []
+            for steps, replies in awake:
+                try:
+                    step = steps.send(replies)
+                except StopIteration:
+                    done += 1
+                    continue
+                assert not isinstance(step, MarkerWait)
+                if isinstance(step, int | float):
+                    asleep.append((now + step, steps))
+                else:
+                    asked.append((steps, step))
+            moved(done, len(parts))
+            if not asked and asleep:
+                sleep(max(0.0, min(until for until, _ in asleep) - monotonic()))
+            found = iter(self._execute(queue, [operation for _, operations in asked for operation in operations]))
+            awake = [(steps, [*islice(found, len(operations))]) for steps, operations in asked]
 
     def _ask(self, queue: Queue, trips: RoundTrips[T]) -> T:
         """Run round trips; commands that the server refuses are recorded, and the round trips continue without them.
@@ -247,16 +216,24 @@ class _Examination:
             operations = next(trips)
             while True:
                 assert not isinstance(operations, MarkerWait)
-                replies = queue._client.execute(operations)
-                for operation, reply in zip(operations, replies, strict=True):
-                    self._note_refusal(queue, operation.name, reply)
-                operations = trips.send(replies)
+                operations = trips.send(self._execute(queue, operations))
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    def _note_refusal(self, queue: Queue, command: str, reply: object) -> None:
-        if not isinstance(reply, SchedqError) or isinstance(reply, (Conflict, QueueFull)):
+    def _execute(self, queue: Queue, operations: Pipeline) -> list[Any]:
+        found: list[Any] = []
+        for first in range(0, len(operations), PAGE):
+            some = operations[first : first + PAGE]
+            replies = queue._client.execute(some)
+            for operation, reply in zip(some, replies, strict=True):
+                if isinstance(reply, SchedqError):
+                    self._note_refusal(queue, operation.name, reply)
+            found += replies
+        return found
+
+    def _note_refusal(self, queue: Queue, command: str, reply: SchedqError) -> None:
+        if isinstance(reply, (Conflict, QueueFull)):
             return
         if isinstance(reply, StoreUnavailable):
             (pong,) = queue._client.execute([plain("PING")])
@@ -265,9 +242,127 @@ class _Examination:
         self.refused.add(command)
 
 
+class _Patience:
+    """For how long queues without a promoter are looked at again: all of them share 2 s, from the first one on."""
+
+    def __init__(self, queues: int) -> None:
+        self.poll_s = _POLL_S * min(queues, 10)  # of many queues, to return early matters less than the requests
+        self._until: float | None = None
+
+    def __bool__(self) -> bool:
+        now = monotonic()
+        self._until = now + _HANDOVER_S if self._until is None else self._until
+        return now < self._until
+
+
+class _QueueExamination:
+    """The examination of one queue.
+
+    Attributes:
+        queue: its settings; those that are stored, once they have been read.
+        findings: what was found.
+        limits: what was not examined, in words.
+        has_begun: whether anything was read.
+    """
+
+    def __init__(self, queue: Settings, sample: int, patience: _Patience) -> None:
+        self.queue = queue
+        self.findings: list[Finding] = []
+        self.limits: list[str] = []
+        self.has_begun = False
+        self._sample = sample
+        self._patience = patience
+
+    def steps(self) -> Steps[None]:
+        """Examine it. Yields the operations of a round trip, or seconds to wait."""
+        self.has_begun = True
+        yield from self._examine()
+        if self.queue.tagged:
+            self.findings = [finding.tagged(self.queue.keys.prefix) for finding in self.findings]
+
+    def _examine(self) -> Steps[None]:
+        (stored,) = yield [plain("HGETALL", self.queue.keys.settings)]
+        if known(stored, []):  # other checks report what is wrong with the key
+            self.queue = self.queue.with_fields(pairs(stored))
+        queue, name, names = self.queue, self.queue.name, self.queue.keys
+        alive = yield from self._alive()
+        limits = yield from gates.read_gates(queue)
+        tasks = {task for worker in alive.records for task in worker.tasks}
+        wrong = yield from keys.read_types(names, tasks, gates.names_of(limits))
+        self._add(keys.WRONG_TYPE.finding(each, name) for each in wrong)
+        now_ms = alive.now_ms
+        self._add(findings(workers.LIVENESS, alive, name))
+        unknown = yield from workers.read_unknown_tasks(queue)
+        self._add(workers.UNKNOWN_TASK.finding((task, now_ms), name) for task in unknown)
+        self._add(findings(workers.OUTBOX, (yield from workers.read_outboxes(queue, now_ms)), name))
+        self._add(gates.check_gates(limits, name))
+        due = yield from keys.read_due_times(names, now_ms, is_promoted=alive.has_promoter)
+        self._add(findings(keys.DUE_TIMES, due, name))
+        self._add(findings([probes.WENT_BACK], (yield from probes.read_ahead_ms(names.log)), name))
+        self._add(keys.check_histories((yield from keys.read_histories(queue, now_ms)), name))
+        self._add(workers.check_settings((yield from workers.read_settings_in_use(queue, now_ms)), name))
+        yield from self._schedules(alive)
+        yield from self._batches(alive)
+        delayed = yield from self._misplaced(is_promoted=alive.has_promoter)
+        yield from self._runs(now_ms, delayed)
+
+    def _alive(self) -> Steps[workers.Liveness]:
+        """Read the workers and the promoter. If there is no promoter, poll until another had time to take over."""
+        found = yield from workers.read_liveness(self.queue)
+        while not found.has_promoter and not found.is_deserted and self._patience:
+            yield self._patience.poll_s
+            found = yield from workers.read_liveness(self.queue)
+        return found
+
+    def _schedules(self, alive: workers.Liveness) -> Steps[None]:
+        names = self.queue.keys
+        found = yield from schedules.read_schedules(names, alive, self._sample)
+        odd = yield from _odd_twice(
+            schedules.SCHEDULES, found.schedules, lambda ids: schedules.read_facts(names, alive, ids)
+        )
+        odd.sort(key=lambda it: it.slot_ms or 0)
+        self._add(grouped(schedules.SCHEDULES, odd, self.queue.name))
+        self._limit(schedules.limits(found))
+
+    def _batches(self, alive: workers.Liveness) -> Steps[None]:
+        names = self.queue.keys
+        found = yield from batches.read_batches(names, self._sample)
+        facts = yield from batches.read_facts(names, alive, found.names)
+        odd = yield from _odd_twice(batches.BATCHES, facts, lambda ids: batches.read_facts(names, alive, ids))
+        self._add(grouped(batches.BATCHES, odd, self.queue.name))
+        self._limit(batches.limits(found, self._sample))
+
+    def _runs(self, now_ms: int, delayed: Sequence[str]) -> Steps[None]:
+        names = self.queue.keys
+        suspended = yield from runs.read_suspended(names, delayed)
+        facts = yield from runs.read_facts(names, now_ms, suspended)
+        odd = yield from _odd_twice(runs.RUNS, facts, lambda ids: runs.read_facts(names, now_ms, ids))
+        self._add(grouped(runs.RUNS, odd, self.queue.name))
+
+    def _misplaced(self, *, is_promoted: bool) -> Steps[list[str]]:
+        """Examine lists against records; returns the ids of the delayed jobs that were read."""
+        names = self.queue.keys
+        found = yield from misplaced.read_queue(names, self._sample)
+
+        def look(ids: list[str]) -> RoundTrips[list[misplaced.JobLocations]]:
+            return misplaced.read_locations(names, ids, found.lengths, is_promoted=is_promoted)
+
+        suspects, unjudged = misplaced.suspects(found)
+        jobs = yield from _odd_twice(misplaced.MISPLACED, (yield from look(suspects[:_MOST_SUSPECTS])), look)
+        self._add(grouped(misplaced.MISPLACED, jobs, self.queue.name, at_least=len(suspects) > _MOST_SUSPECTS))
+        self._limit(misplaced.limits(found, unjudged))
+        return found.ids[DELAYED]
+
+    def _add(self, found: Iterable[Finding]) -> None:
+        self.findings += found
+
+    def _limit(self, limits: Iterable[str]) -> None:
+        self.limits += [f"queue {self.queue.name}: {words}{_MORE}" for words in limits]
+
+
 def _odd_twice(
-    checks: Sequence[Check[Any]], things: Sequence[Any], look: Callable[[list[str]], list[Any]]
-) -> list[Any]:
+    checks: Sequence[Check[Any]], things: Sequence[Any], look: Callable[[list[str]], RoundTrips[list[Any]]]
+) -> Steps[list[Any]]:
     """Keep the things that the same row finds odd when they are read again a moment later.
 
     This drops jobs that another client is just moving, and problems that schedq itself repairs within a moment.
@@ -275,8 +370,9 @@ def _odd_twice(
     kinds = {thing.id: kind for thing in things if (kind := first_of(checks, thing))}
     if not kinds:
         return []
-    sleep(_AGAIN_S)
-    return [thing for thing in look(list(kinds)) if first_of(checks, thing) is kinds[thing.id]]
+    yield float(_AGAIN_S)
+    again = yield from look(list(kinds))
+    return [thing for thing in again if first_of(checks, thing) is kinds[thing.id]]
 
 
 def _greet() -> RoundTrips[None]:

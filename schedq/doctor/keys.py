@@ -55,6 +55,21 @@ _KEYS: Final = {
     "log": ("stream", "moves and actions are no longer recorded"),
 }
 """Key of a queue -> its type, and the consequence if it has another type."""
+_RARE: Final = (
+    *(
+        "cancelled",
+        "broken",
+        "held",
+        "lanes",
+        "gates",
+        "open_gates",
+        "resting",
+        "gate_holds",
+        "gate_turns",
+        "unique_keys",
+    ),
+    *("paused_tasks", "suspects", "wake_held", "schedules", "groups", "tasks", "standbys", "promoter", "paused"),
+)
 _WAKES: Final = ("zset", "idle workers that are limited to some tasks are not woken: they look for jobs once a second")
 """The same for the wake marker of a task."""
 _OF_A_GATE: Final = ("ready", "running", "tags", "rates")
@@ -83,7 +98,9 @@ class WrongType:
 
 def read_types(keys: QueueKeys, tasks: Iterable[str], gates: Iterable[str] = ()) -> RoundTrips[list[WrongType]]:
     """The keys of the wrong type; `tasks` are those that workers take."""
-    rows = [(getattr(keys, name), *row) for name, row in _KEYS.items()]
+    # Of most queues, none of these exists.
+    (found,) = yield [plain("EXISTS", *[getattr(keys, name) for name in _RARE])]
+    rows = [(getattr(keys, name), *row) for name, row in _KEYS.items() if known(found, 1) or name not in _RARE]
     rows += [(keys.wakes + task, *_WAKES) for task in sorted(tasks)[:_MOST_READ]]
     rows += [
         (f"{keys.gate_keys}{name}:{part}", "zset", "nothing of the gate starts")

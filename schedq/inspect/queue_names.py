@@ -11,7 +11,6 @@ from schedq.errors import UsageError
 from schedq.model.keys import QUEUES_KEY, QueueKeys
 from schedq.transitions import Operation, RoundTrips, identity, unwrap
 
-_AT_ONCE: Final = 200
 _PAGE: Final = 1000
 # Few keys of jobs match this as well; they are filtered out below.
 _PATTERN: Final = "queue:*:[pd]e[nl]*[gd]"
@@ -25,8 +24,8 @@ def names(*, scan: bool) -> RoundTrips[list[str]]:
     """
     registered = yield from listed()
     found: set[str] = set()
-    for first in range(0, len(registered), _AT_ONCE):
-        some = registered[first : first + _AT_ONCE]
+    for first in range(0, len(registered), _PAGE):
+        some = registered[first : first + _PAGE]
         replies = yield [_is_there(name) for name in some]
         found.update(name for name, there in zip(some, replies, strict=True) if unwrap(there))
     if scan:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, Never, TypeVar, overload
 
+from schedq.errors import SchedqError
 from schedq.model.checks import checked_limit, whole_number
 from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
@@ -176,6 +177,25 @@ def stats(queue: Settings) -> Operation[Stats]:
         return Stats(facts)
 
     return Operation("stats", *_STATS(queue), read)
+
+
+def stats_of(queues: Sequence[Settings]) -> RoundTrips[list[tuple[Stats | SchedqError, SchedqError | None]]]:
+    """Depths and totals of queues of one server, in one round trip, each with the visibility that its workers stored.
+
+    Where that can't be read, the error is the second value.
+    """
+    replies = yield [operation for queue in queues for operation in (stats(queue), _visibility(queue))]
+    found: list[tuple[Stats | SchedqError, SchedqError | None]] = []
+    for queue, facts, stored in zip(queues, replies[::2], replies[1::2], strict=True):
+        if isinstance(facts, Stats) and isinstance(stored, str):
+            facts["visibility_ms"] = queue.with_fields({"visibility_ms": stored}).visibility_ms
+        found.append((facts, stored if isinstance(stored, SchedqError) else None))
+    return found
+
+
+def _visibility(queue: Settings) -> Operation[str | None]:
+    key = queue.keys.settings
+    return Operation(f"read {key}", None, (), ("HGET", key, "visibility_ms"), identity)
 
 
 def outboxes(stored: Mapping[str, str]) -> dict[str, int | None]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from schedq import Fixed, Queue
+from schedq.cli import doctor, output
+from schedq.connection import client as connections
+from schedq.doctor.checks import Finding
+from schedq.model.keys import QueueKeys
 from schedq.model.lifecycle import JOB_STATES
 from schedq.transitions import announce
 from tests.cli.conftest import Run
@@ -146,6 +151,109 @@ def test_damaged_settings_are_reported_and_do_not_lock_an_operator_out(run: Run,
     assert "WRONGTYPE" in said.complaint
     assert "using the library's default settings" in said.complaint
     assert re.search(r"pending +1\b", said.out)
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Counts the round trips of a command; each is sent to the real server."""
+    count = [0]
+    send = connections._round_trip
+
+    def counted(*asked: Any) -> Any:
+        count[0] += 1
+        return send(*asked)
+
+    monkeypatch.setattr(connections, "_round_trip", counted)
+
+    def trips(act: Callable[[], object]) -> int:
+        before = count[0]
+        act()
+        return count[0] - before
+
+    return trips
+
+
+@pytest.mark.parametrize("words", [("stats",), ("stats", "--json"), ("doctor",)], ids=" ".join)
+def test_round_trips_grow_by_pages_of_queues_and_unused_names_cost_none(
+    run: Run, trips: Callable[..., int], desk: Server, words: tuple[str, ...]
+):
+    def make(numbers: range) -> None:
+        for number in numbers:
+            keys = QueueKeys(f"tenant-{number:03}-x")
+            desk.lasting_client.sadd("schedq:queues", keys.name, f"{keys.name}-unused")
+            desk.lasting_client.rpush(keys.pending, f"{number}")
+            desk.lasting_client.hset(keys.job(f"{number}"), "payload", "1")
+
+    make(range(10))
+    run(*words)  # loads the scripts
+    few = trips(lambda: run(*words))
+    make(range(10, 300))
+    many = trips(lambda: run(*words))
+
+    said = run(*words)
+    assert said.out.count("tenant-299-x") >= 1
+    assert "unused" not in said.out
+    # A doctor asks some fifty questions, one after the other, to a hundred queues at once.
+    assert many - few <= (2 * few if words == ("doctor",) else 3)
+
+
+@pytest.mark.parametrize("columns", ["60", "100"])
+@pytest.mark.parametrize("color", ["", "1"])
+def test_a_long_list_looks_like_a_short_one(
+    run: Run, make_queue: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch, columns: str, color: str
+):
+    for name in ("a", "tenant-12", "a-name-that-has-many-more-characters-than-there-are-columns"):
+        make_queue(name).enqueue_many(range(11))
+    make_queue("a").enqueue(1, delay=1e6)
+    make_queue("a").pause(task="t")
+    monkeypatch.setenv("COLUMNS", columns)
+    if color:
+        monkeypatch.setenv("FORCE_COLOR", color)
+
+    short = run("stats").out
+    monkeypatch.setattr(output, "_LONG", 0)
+
+    assert run("stats").out == short
+
+
+@pytest.mark.parametrize("width", [40, 61, 120, 400])
+@pytest.mark.parametrize("queue", ["m", "mail", "a-name-that-has-many-more-characters-than-there-are-columns"])
+def test_an_entry_of_the_doctor_looks_the_same_with_any_name(monkeypatch: pytest.MonkeyPatch, width: int, queue: str):
+    monkeypatch.setenv("COLUMNS", str(width))
+    means, remedy = (
+        "no worker is running, so they wait in the meantime",
+        f"start one: schedq worker APP --queue {queue}",
+    )
+    found = Finding("no-worker", "error", f"jobs of {queue} wait", means, remedy, queue, ("job-1",), "", 3)
+
+    for _ in range(2):
+        assert doctor._text(found, is_ignored=False) == output.rendered("", doctor._entry(found, is_ignored=False))
+
+
+@pytest.mark.parametrize("command", ["stats", "doctor"])
+def test_on_a_terminal_progress_is_shown_and_ctrl_c_ends_it(
+    run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    queue.enqueue(1)
+    assert run(command).err == "", "without a terminal"
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(output, "QUICK_S", 0)
+    send = connections._round_trip
+
+    def pressed(*asked: Any) -> Any:
+        if len(asks) == 3:
+            raise KeyboardInterrupt
+        asks.append(send(*asked))
+        return asks[-1]
+
+    asks: list[Any] = []
+    monkeypatch.setattr(connections, "_round_trip", pressed)
+    said = run(command)
+
+    assert (" queues " in said.err, said.out) == (True, "")
+    assert said.code in (1, 130)
+    assert "Traceback" not in said.err
 
 
 # -- jobs
