@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import click
@@ -93,9 +93,9 @@ def doctor(
             must_be_known(queue, redis_url)
     with wrong_usage(), output.progress_bar("examining queues", 1, after_s=output.QUICK_S) as moved:
         report = examine(redis_url, names, sample=sample, moved=moved)
-    wanting = [finding for finding in report.findings if finding.level != "note" and finding.code not in ignored]
+    wanting = report.wanting(ignored)
     if as_json:
-        output.show_json({"redis": report.redis, "is_healthy": not wanting, **asdict(report), "ignored": list(ignored)})
+        output.show_json(report.to_dict(ignored))
     else:
         _show(report, ignored)
     if wanting:

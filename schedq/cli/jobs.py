@@ -23,6 +23,7 @@ from schedq.cli.params import (
 from schedq.cli.queue_argument import QueueCommand, queue_argument
 from schedq.cli.queues import must_be_known, only_queue, open_queue, queue_of_job, warn_if_no_task
 from schedq.inspect import display, runs
+from schedq.inspect.plain import plain
 from schedq.inspect.search import STATES, USUALLY_LOOKED
 from schedq.inspect.stats import BrokenNote, Stats
 from schedq.inspect.timeline import OVER, STEP_KIND, WAITING, Timeline, TimelineEvent
@@ -259,7 +260,7 @@ def _list_matching(
 
 def _show_json(name: str, pages: Sequence[Page], **more: Any) -> None:
     rows = [
-        {"state": page.state, **(asdict(row) if isinstance(row, BrokenNote) else output.plain(row))}
+        {"state": page.state, **(asdict(row) if isinstance(row, BrokenNote) else plain(row))}
         for page in pages
         for row in page.rows
     ]
@@ -376,7 +377,7 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
             f"nothing is stored about job {job_id} in queue {name}: trimmed, purged, or never enqueued"
         )
     if as_json:
-        found = {"queue": name, **output.plain(record), "fields": dict(record.fields)}
+        found = {"queue": name, **plain(record), "fields": dict(record.fields)}
         output.show_json({**found, "timeline": line.to_dict()})
         return
     now = line.now_ms

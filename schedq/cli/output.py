@@ -9,9 +9,9 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from threading import Timer
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich import console as rich_console
@@ -221,17 +221,6 @@ def progress_line(found: Progress) -> str:
     """A bar, the numbers and the note."""
     bar = "" if found.fraction is None else display.bar(found).partition(" ")[0] + "  "
     return bar + display.progress(found)
-
-
-def plain(record: Any) -> dict[str, Any]:
-    """A record for `--json`: decoded fields, times in ms. `payload_text` is added only if the payload can't be read."""
-    found = {name: getattr(record, name) for name in record.__slots__ if name != "fields"}
-    if (progress := found.get("progress")) is not None:
-        found["progress"] = {**asdict(progress), "fraction": progress.fraction}
-    text = record.fields.get("payload")
-    if record.payload is None and text not in (None, "null"):
-        found["payload_text"] = text
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.table import Table
@@ -14,6 +14,7 @@ from schedq.cli.params import Checked, Offered, json_option, redis_option
 from schedq.cli.queue_argument import QueueCommand, queue_argument
 from schedq.cli.queues import must_be_known, only_queue, open_queue
 from schedq.inspect import display
+from schedq.inspect.plain import by_run_time, task_figures
 from schedq.inspect.task_stats import CountedTime, TaskStats
 from schedq.model.task_stats import Counts, Histogram
 from schedq.model.times import parsed_duration
@@ -68,26 +69,21 @@ def tasks(
     if task is not None and task not in period.tasks:
         raise click.ClickException(f"nothing was counted of task {task} in this time{_known(period)}")
     if as_json:
-        output.show_json(_as_json(name, period, task))
+        output.show_json(task_figures(name, period, task))
         return
     since = "" if ever else f" since {display.moment(period.since_ms, found.now_ms)}"
     title = f"queue {name} at {label}: {'tasks' if task is None else f'task {task}'}{since}"
     if not period.tasks:
         output.line(f"{title}: no task has run")
     elif task is None:
-        output.show(output.heading(title), _table([(each or _NO_TASK, counts) for each, counts in _sorted(period)]))
+        output.show(output.heading(title), _table([(each or _NO_TASK, counts) for each, counts in by_run_time(period)]))
     else:
         _show_one(title, found, period, task, [] if ever else found.history(within or _HOUR))
 
 
 def _known(period: CountedTime) -> str:
-    names = [each for each, _ in _sorted(period) if each]
+    names = [each for each, _ in by_run_time(period) if each]
     return f"; there are figures of {', '.join(names[:10])}" if names else ""
-
-
-def _sorted(period: CountedTime) -> list[tuple[str, Counts]]:
-    """Tasks and counts, the task that ran most in front."""
-    return sorted(period.tasks.items(), key=lambda each: (-each[1].run_ms, each[0]))
 
 
 def _table(rows: Sequence[tuple[str, Counts]], first: str = "task") -> Table:
@@ -135,34 +131,3 @@ def _bars(histogram: Histogram) -> Table:
         for number, count in sorted(histogram.bins.items())
     ]
     return output.table(["", "attempts", ""], rows, right=["", "attempts"])
-
-
-def _as_json(name: str, period: CountedTime, task: str | None) -> dict[str, Any]:
-    shown = [(each, counts) for each, counts in _sorted(period) if task in (None, each)]
-    return {
-        "queue": name,
-        "since_ms": period.since_ms,
-        "until_ms": period.until_ms,
-        "tasks": [{"task": each, **figures(counts)} for each, counts in shown],
-    }
-
-
-def figures(counts: Counts) -> dict[str, Any]:
-    """Counts as JSON; a bin is named by the first duration above it, in ms."""
-    return {
-        "completed": counts.completed,
-        "failed": counts.failed,
-        "retried": counts.retried,
-        "cancelled": counts.cancelled,
-        "error_rate": counts.error_rate,
-        "run": _histogram(counts.run, counts.run_quantile_ms, counts.longest_ms),
-        "lateness": _histogram(counts.lateness, counts.lateness_quantile_ms, counts.latest_ms),
-    }
-
-
-def _histogram(found: Histogram, quantile: Callable[[float], float | None], longest_ms: int) -> dict[str, Any]:
-    bins = [
-        {"below_ms": round(found.edges(number)[1], 3), "count": count} for number, count in sorted(found.bins.items())
-    ]
-    p50, p99 = quantile(0.5), quantile(0.99)
-    return {"count": found.count, "p50_ms": p50, "p99_ms": p99, "longest_ms": longest_ms, "bins": bins}

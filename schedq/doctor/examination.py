@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -73,6 +73,14 @@ class Report:
     queues: list[str] = field(default_factory=list)
     server: dict[str, Any] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
+
+    def wanting(self, ignored: Sequence[str] = ()) -> list[Finding]:
+        """The findings to act on: errors and warnings whose codes are not ignored."""
+        return [finding for finding in self.findings if finding.level != "note" and finding.code not in ignored]
+
+    def to_dict(self, ignored: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the report as one dict."""
+        return {"redis": self.redis, "is_healthy": not self.wanting(ignored), **asdict(self), "ignored": [*ignored]}
 
 
 def _tell_nobody(_done: int, _of: int) -> None:

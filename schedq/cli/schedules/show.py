@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
@@ -19,7 +18,7 @@ from schedq.cli import offers, output
 from schedq.cli.params import QUEUE_NAME, Offered, any_queue_option, json_option, queue_of_id_option, redis_option
 from schedq.cli.queues import all_names, open_queue, queue_of_job, queue_of_schedule, wrong_usage
 from schedq.errors import UsageError
-from schedq.inspect import display
+from schedq.inspect import display, plain
 from schedq.inspect.queue_names import nearest
 from schedq.model.keys import checked_schedule_id
 from schedq.model.times import LAST_INSTANT_MS, instant_ms, span
@@ -109,8 +108,7 @@ class _SchedulePage(NamedTuple):
 
     def json(self) -> dict[str, Any]:
         """The page as an object of JSON."""
-        found = {"queue": self.queue, "now_ms": self.now_ms, "schedules": [_brief(record) for record in self.records]}
-        return found | {"offset": self.offset, "next_offset": self.next_offset}
+        return plain.schedule_page(*self)
 
 
 def _page(queue: Queue, offset: int, limit: int) -> _SchedulePage:
@@ -135,12 +133,6 @@ def _show_page(page: _SchedulePage, limit: int, *, as_json: bool) -> None:
         output.show(output.table(brief(_TITLES), map(brief, rows), times=(2, 3)))
     if page.next_offset is not None:
         output.line(f"next page: schedq schedules ls {page.queue} --limit {limit} --offset {page.next_offset}")
-
-
-def _brief(record: ScheduleRecord) -> dict[str, Any]:
-    found = output.plain(record)
-    slots = found.pop("slots")
-    return found | {"last_slot": asdict(slots[0]) if slots else None}
 
 
 def _row(record: ScheduleRecord, now_ms: int) -> tuple[str, ...]:
@@ -173,8 +165,7 @@ def show_one(schedule_id: str, queue_name: str | None, redis_url: str | None, as
         if record is None:
             raise click.ClickException(nothing_stored(schedule_id, queue))
     if as_json:
-        found = {**output.plain(record), "slots": [asdict(slot) for slot in record.slots]}
-        output.show_json({"queue": name, "now_ms": now, **found, "fields": dict(record.fields)})
+        output.show_json(plain.schedule(name, now, record))
         return
     output.show(output.facts(_facts(name, record, now)), "", output.heading("payload"))
     click.echo(display.pretty(record.fields.get("payload", "")))
