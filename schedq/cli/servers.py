@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -40,9 +40,26 @@ Examples:
     metavar="H",
     help="Another host name that browsers may use, in addition to the local ones; repeatable.",
 )
+@click.option(
+    "--user-header", metavar="NAME", help="Header in which a proxy sends the user's name; needs --trusted-proxy."
+)
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="NET",
+    help="Address or network of that proxy; the header counts only from there. Repeatable.",
+)
 @redis_option
 def dashboard(
-    host: str, port: int, token: str | None, read_only: bool, allow_hosts: tuple[str, ...], redis_url: str | None
+    host: str,
+    port: int,
+    token: str | None,
+    read_only: bool,
+    allow_hosts: tuple[str, ...],
+    user_header: str | None,
+    trusted_proxies: tuple[str, ...],
+    redis_url: str | None,
 ) -> None:
     """Serve a dashboard of all queues of a Redis: charts, jobs, failures, forecast, schedules, workers, audit log.
 
@@ -60,8 +77,9 @@ def dashboard(
     with wrong_usage():
         _, address = resolved(host, port)
         names = (*allow_hosts, "*" if is_any(address) else host)
-        made = create_app(redis_url, token=token, read_only=read_only, allow_hosts=names)
-        listening = bound(host, port, is_protected=token is not None)
+        sso: dict[str, Any] = {"user_header": user_header, "trusted_proxies": trusted_proxies}
+        made = create_app(redis_url, token=token, read_only=read_only, allow_hosts=names, **sso)
+        listening = bound(host, port, is_protected=token is not None or user_header is not None)
     daemon.handle_signals()
     url = address_of(listening)
     daemon.run(serve(made, listening, lambda: output.line(f"schedq dashboard: listening on {url}")))

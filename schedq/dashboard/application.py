@@ -19,6 +19,7 @@ from schedq.dashboard.actions import ACTIONS, ActionRoutes
 from schedq.dashboard.hosts import Hosts
 from schedq.dashboard.live import LiveStreams, Regions
 from schedq.dashboard.pages import PAGES, Page
+from schedq.dashboard.proxies import TrustedProxy
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData, Renderer, static_files
 from schedq.dashboard.security import (
@@ -143,7 +144,10 @@ class Dashboard:
             "where": self._pool.label if is_authenticated(request) else "",
             "csrf": self._rules.signer.form_token(request.scope["schedq.nonce"]),
             "who": who(request),
-            "has_login": self._rules.token is not None and self._rules.auth is None and is_authenticated(request),
+            "has_login": self._rules.token is not None
+            and self._rules.auth is None
+            and is_authenticated(request)
+            and not who(request),
         }
 
     def _refused(self, request: Request, refusal: Refusal) -> Response:
@@ -211,6 +215,8 @@ def create_app(
     *,
     token: str | None = None,
     auth: Auth | None = None,
+    user_header: str | None = None,
+    trusted_proxies: Iterable[str] = (),
     read_only: bool = False,
     allow_hosts: Iterable[str] = (),
     secret: str | None = None,
@@ -225,6 +231,9 @@ def create_app(
         token: the secret that users type into the login form, or programs send as `Authorization: Bearer TOKEN`.
         auth: the application's own check, instead of a token: a sync or async function of the request. It returns the
             user's name (for the log), None to refuse, or a response to send, such as a redirect to a login page.
+        user_header: the header in which a proxy sends the name of the user whom it has authenticated.
+        trusted_proxies: addresses and networks of that proxy, or `unix` for a Unix socket. The header counts only from
+            there; others need the token.
         read_only: leave out every route that changes something.
         allow_hosts: host names and addresses that clients may use, besides the local ones; `*` for any IP address.
         secret: signs forms and cookies; must be the same in all processes that serve the dashboard. Defaults to the
@@ -234,17 +243,24 @@ def create_app(
     Raises:
         UsageError: an argument is invalid, or would give everyone access.
     """
-    names = [*allow_hosts]
+    proxies = [trusted_proxies] if isinstance(trusted_proxies, str) else [*trusted_proxies]
+    proxy = TrustedProxy(user_header, proxies) if user_header is not None or proxies else None
+    rules = _rules([*allow_hosts], token, auth, secret, proxy)
+    return Dashboard(QueuePool(redis), rules, read_only=read_only, title=title)
+
+
+def _rules(
+    names: list[str], token: str | None, auth: Auth | None, secret: str | None, proxy: TrustedProxy | None
+) -> Rules:
     if token is not None and not token.strip():
         raise UsageError("the token is empty")
-    if token is not None and auth is not None:
-        raise UsageError("give a token or an auth hook, not both")
+    if auth is not None and (token is not None or proxy is not None):
+        raise UsageError(f"give {'a token' if proxy is None else 'a user header'} or an auth hook, not both")
     if secret is not None and not secret:
         raise UsageError("the secret is empty")
     signer = Signer(secret or token or secrets.token_hex(32))
     hosts = Hosts((name for name in names if name != "*"), any_address="*" in names)
-    rules = Rules(hosts, signer, None if token is None else token.strip(), auth)
-    return Dashboard(QueuePool(redis), rules, read_only=read_only, title=title)
+    return Rules(hosts, signer, None if token is None else token.strip(), auth, proxy)
 
 
 def _message(status: int, text: str) -> PageData:

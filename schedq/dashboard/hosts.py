@@ -51,10 +51,14 @@ class Hosts:
 
 def is_loopback(address: str) -> bool:
     """Whether an address is a loopback address."""
-    found = _address(address)
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
+    found = parsed_address(address)
     return found is not None and found.is_loopback
+
+
+def parsed_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address, of version 4 also where IPv6 wraps it; None if the text is none."""
+    found = _address(text)
+    return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found
 
 
 def is_any(address: str) -> bool:

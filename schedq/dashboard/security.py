@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from schedq.dashboard.hosts import Hosts, is_loopback
+from schedq.dashboard.proxies import TrustedProxy, as_sent
 from schedq.dashboard.signing import Signer, Throttle, is_nonce, is_same, new_nonce
 
 MOST_BODY: Final = 1 << 20
@@ -66,12 +67,14 @@ class Rules:
         signer: signs cookies and forms.
         token: the secret token, or None.
         auth: the host application's own check, or None.
+        proxy: the proxy that names users in a header, or None.
     """
 
     hosts: Hosts
     signer: Signer
     token: str | None
     auth: Auth | None
+    proxy: TrustedProxy | None = None
 
 
 class SecurityMiddleware:
@@ -161,6 +164,8 @@ class SecurityMiddleware:
 
     async def _authenticate(self, request: Request) -> Response | None:
         rules = self._rules
+        if rules.proxy is not None and rules.proxy.sent(request):
+            return await self._authenticate_proxy(request, rules.proxy)
         if rules.auth is not None:
             admission = rules.auth(request)
             admission = await admission if inspect.isawaitable(admission) else admission
@@ -171,14 +176,28 @@ class SecurityMiddleware:
             request.scope["schedq.who"] = str(admission)
         elif rules.token is not None:
             return await self._authenticate_token(request)
+        elif rules.proxy is not None:
+            raise Refusal(403, "This dashboard is reached only through the proxy in front of it.")
         elif not _is_local(request):
             raise Refusal(403, "Without a token or an auth hook, the dashboard serves only clients on its own machine.")
+        return None
+
+    async def _authenticate_proxy(self, request: Request, proxy: TrustedProxy) -> Response | None:
+        problem = proxy.problem(request)
+        if not problem:
+            request.scope["schedq.who"] = proxy.user(request)
+        elif (
+            self._rules.token is not None and "authorization" in request.headers and proxy.header not in request.headers
+        ):
+            return await self._authenticate_token(request)  # a program behind the same proxy
+        else:
+            raise Refusal(403, problem)
         return None
 
     async def _authenticate_token(self, request: Request) -> Response | None:
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            await self.check_token(request, _as_sent(shown.strip()))
+            await self.check_token(request, as_sent(shown.strip()))
             return None
         if self._rules.signer.is_session(request.cookies.get(self._rules.signer.cookie, "")):
             return None
@@ -241,7 +260,7 @@ def is_authenticated(request: Request) -> bool:
 
 
 def who(request: Request) -> str:
-    """The user's name from the auth hook; '' without one."""
+    """The user's name from the auth hook or the proxy; '' without one."""
     return str(request.scope.get("schedq.who", ""))
 
 
@@ -256,14 +275,6 @@ def set_cookie(response: Response, request: Request, name: str, value: str, seco
         samesite="strict",
         secure=_is_over_tls(request),
     )
-
-
-def _as_sent(header: str) -> str:
-    """A header value as UTF-8 if possible; Starlette decodes headers as Latin-1."""
-    try:
-        return header.encode("latin-1").decode()
-    except UnicodeError:
-        return header
 
 
 def _is_over_tls(request: Request) -> bool:

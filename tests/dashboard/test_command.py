@@ -77,7 +77,17 @@ def test_a_port_that_is_taken_is_reported(run: Any):
     assert (code, "can't listen on 127.0.0.1 port" in line) == (1, True)
 
 
-@pytest.mark.parametrize("words", [["--host", "a b"], ["--allow-host", "http://x"], ["--redis", "http://x"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--host", "a b"],
+        ["--allow-host", "http://x"],
+        ["--redis", "http://x"],
+        ["--user-header", "X-User"],
+        ["--trusted-proxy", "10.0.0.0/8"],
+        ["--user-header", "X-User", "--trusted-proxy", "proxy"],
+    ],
+)
 def test_what_makes_no_sense_is_refused(words: list[str], run: Any):
     assert run("--port", "0", *words)[0] == 2
 
