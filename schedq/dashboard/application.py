@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from schedq.dashboard import api
 from schedq.dashboard.actions import ACTIONS, ActionRoutes
 from schedq.dashboard.hosts import Hosts
 from schedq.dashboard.live import LiveStreams, Regions
@@ -30,6 +31,7 @@ from schedq.dashboard.security import (
     base,
     form_fields,
     inner_path,
+    is_api,
     is_authenticated,
     set_cookie,
     who,
@@ -65,6 +67,7 @@ class Dashboard:
         self._files = static_files()
         self._actions = ActionRoutes(pool)
         self._read_only = read_only
+        self._title = title
         labels = {action: spec.label for action, spec in ACTIONS.items()}
         self._renderer = Renderer(labels=labels, version=version("schedq"), title=title, read_only=read_only)
         router = Router(self._routes(), lifespan=self._lifespan)
@@ -90,6 +93,10 @@ class Dashboard:
     def _routes(self) -> list[Route]:
         routes = [Route(path, partial(self._show, page), methods=["GET"]) for path, page in PAGES.items()]
         routes.append(Route("/static/{file}", self._static))
+        routes.append(Route("/api/openapi.json", partial(api.openapi, self._title), methods=["GET"]))
+        routes += [
+            Route(path, partial(api.serve, self._pool, route), methods=["GET"]) for path, route in api.ROUTES.items()
+        ]
         if self._rules.token is not None and self._rules.auth is None:
             routes.append(Route("/login", self._login, methods=["GET", "POST"]))
             routes.append(Route("/logout", self._logout, methods=["POST"]))
@@ -130,6 +137,8 @@ class Dashboard:
         return self._respond(request, _message(status, str(error)))
 
     def _respond(self, request: Request, data: PageData) -> Response:
+        if is_api(request):
+            return api.json_response({"error": data.context["text"]}, data.status)
         cookie = request.cookies.get(_NOTE_COOKIE, "")
         notice = self._rules.signer.read_note(cookie) if cookie else ""
         response = HTMLResponse(self._renderer.page(data, notice=notice, **self._common(request)), data.status)

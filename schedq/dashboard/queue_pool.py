@@ -30,7 +30,7 @@ class QueuePool:
     """Opens queues of one Redis, with one connection each, and keeps a bounded number of them open."""
 
     def __init__(self, redis: object) -> None:
-        self._redis = redis
+        self.redis = redis
         self._open: OrderedDict[str, _PooledQueue] = OrderedDict()
         self.label = AsyncQueue.for_operator(NO_QUEUE, redis=redis).address.label
 
@@ -44,7 +44,7 @@ class QueuePool:
         """
         entry = self._open.get(name)
         if entry is None:
-            entry = self._open[name] = _PooledQueue(AsyncQueue.for_operator(name, redis=self._redis, retry_for=RETRY_S))
+            entry = self._open[name] = _PooledQueue(AsyncQueue.for_operator(name, redis=self.redis, retry_for=RETRY_S))
         self._open.move_to_end(name)
         entry.users += 1
         try:

@@ -201,7 +201,7 @@ class SecurityMiddleware:
             return None
         if self._rules.signer.is_session(request.cookies.get(self._rules.signer.cookie, "")):
             return None
-        if request.method != "POST" and "text/html" in request.headers.get("accept", ""):
+        if request.method != "POST" and not is_api(request) and "text/html" in request.headers.get("accept", ""):
             wanted = inner_path(request) + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse(f"{base(request)}/login?next={quote(wanted, safe='/')}", 303)
         raise Refusal(401, "A token is required: log in, or send it as Authorization: Bearer TOKEN.")
@@ -246,6 +246,11 @@ def base(request: Request) -> str:
 def inner_path(request: Request) -> str:
     """The request's path relative to where the dashboard is mounted."""
     return str(request.scope["path"]).removeprefix(base(request)) or "/"
+
+
+def is_api(request: Request) -> bool:
+    """Whether the request is for the API, whose replies are JSON."""
+    return inner_path(request).startswith("/api/")
 
 
 def form_fields(request: Request) -> Form:

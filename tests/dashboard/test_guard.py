@@ -20,7 +20,8 @@ from tests.dashboard.conftest import NO_TLS, TOKEN, Served, Visitor, fetched
 from tests.servers import Server
 
 Serve = Callable[..., Served]
-PATHS = ("/", "/queues/mail", "/nothing/here", "/static/dashboard.css", "/queues/mail/jobs/unknown", "/queues/:bad:")
+PAGES = ("/", "/queues/mail", "/nothing/here", "/static/dashboard.css", "/queues/mail/jobs/unknown", "/queues/:bad:")
+PATHS = (*PAGES, "/api/queues", "/api/queues/mail", "/api/nothing", "/api/openapi.json")
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 WRONG = {"authorization": "Bearer wrong"}
 

@@ -33,7 +33,7 @@ async def used(app: Any, dashboard: Dashboard) -> None:
     headers = {"x-user": "ada"}
     async with httpx.AsyncClient(transport=transport, base_url="https://app.example.org", headers=headers) as client:
         assert "Path=/ops/schedq" in (await client.get("/ops/schedq/")).headers["set-cookie"]
-        for path in ("/", "/queues/mail", "/queues/mail/jobs", "/static/dashboard.css"):
+        for path in ("/", "/queues/mail", "/queues/mail/jobs", "/static/dashboard.css", "/api/queues"):
             assert (await client.get(f"/ops/schedq{path}")).status_code == 200, path
         page = await client.get("/ops/schedq/queues/mail")
         assert 'href="/ops/schedq/static/dashboard.css"' in page.text
