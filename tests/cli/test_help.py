@@ -114,6 +114,18 @@ def test_the_list_of_commands_imports_none_of_them():
     assert said.stdout.splitlines()[-1] == "['schedq.cli.lazy_group']"
 
 
+def test_the_garbage_collector_skips_what_a_command_imports_and_works_on():
+    program = (
+        "import gc, sys; from schedq.cli import main\n"
+        "try: main(['stats', '--help'])\n"
+        "finally: print(gc.isenabled(), gc.get_freeze_count() > 10 * len(gc.get_objects()))"
+    )
+
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert said.stdout.splitlines()[-1] == "True True"
+
+
 def test_the_list_of_commands_has_headings_and_fits_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
 
