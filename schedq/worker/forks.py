@@ -4,10 +4,15 @@ Such a child has copies of the event loop and of all connections, and shares the
 or wrote there, it would take the worker's replies or corrupt its requests. The handler's own code may run in it, as
 between `os.fork` and `os._exit`. When that code returns, raises or awaits something, control would pass to the worker's
 code, so the child exits instead.
+
+It logs a warning first. A handler or filter of the log may need a lock that another thread held at the fork. The child
+has no such thread, so it would wait forever, and so would a handler that waits for the child. A thread written in C,
+which needs no lock of Python, therefore ends the child if the log takes too long.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import os
 import sys
@@ -22,7 +27,10 @@ from schedq.logs import log
 from schedq.model import current_job
 
 EXIT_CODE: Final = 1
-"""The exit code of a child that returns from its handler."""
+"""The exit code of a child that returns from its handler; also the one with which `faulthandler` ends a process."""
+_LOG_S: Final = 2.0
+"""Seconds that a child may spend on the log before it exits without."""
+_STDERR: Final = 2
 _WORKER: Final = ("schedq.worker.", "schedq.cli.daemon.")
 _POOLS: Final = ("concurrent.futures.",)
 _LOOPS: Final = ("asyncio.", "uvloop.")
@@ -76,6 +84,7 @@ def _watch(outermost: FrameType) -> Any:
     def leave(frame: FrameType, event: str, _: object) -> None:
         if frame is outermost and event == "return":
             try:
+                faulthandler.dump_traceback_later(_LOG_S, exit=True, file=_STDERR)
                 job = current_job.running_job()
                 log.warning(
                     "job %s: its handler called os.fork, and the child (pid %d) returned from the handler or awaited "

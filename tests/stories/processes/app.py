@@ -294,6 +294,15 @@ class Interrupting(logging.Filter):
         raise KeyboardInterrupt
 
 
+class Waiting(logging.Filter):
+    """Waits for a lock that no thread of a forked child releases, as one that another thread held at the fork."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        lock = threading.Lock()
+        lock.acquire()
+        return lock.acquire()
+
+
 def forked(how: str) -> int:
     """Returns a child's exit code, -1 if it does not end; `how` is the way the child returns from the handler."""
     pid = os.fork()
@@ -304,6 +313,8 @@ def forked(how: str) -> int:
             os._exit(7)
         if how == "breaks the log":
             logging.getLogger("schedq").addFilter(Interrupting())
+        if how == "blocks the log":
+            logging.getLogger("schedq").addFilter(Waiting())
         return -2
     for _ in range(2000):
         found, status = os.waitpid(pid, os.WNOHANG)

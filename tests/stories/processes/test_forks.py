@@ -14,6 +14,7 @@ from tests.stories.processes.stage import MakeScene, Together
 
 pytestmark = pytest.mark.processes
 together = Together()
+TASKS = ("forks", "forks_in_thread")
 WAYS = ("returns", "raises", "awaits", "in a task", "in an executor", "in a callback")
 
 
@@ -56,14 +57,15 @@ def test_a_child_that_returns_from_a_plain_handler_exits(make_scene: MakeScene):
 
 
 @together()
-def test_a_log_that_raises_does_not_keep_a_child_alive(make_scene: MakeScene):
+def test_a_log_that_raises_or_waits_for_a_lost_lock_does_not_keep_a_child_alive(make_scene: MakeScene):
     scene = make_scene(visibility_ms=60_000)
     worker = scene.ready_worker()
 
-    ids = [scene.add(task, "breaks the log") for task in ("forks", "forks_in_thread")]
+    ids = [scene.add(task, how) for how in ("breaks the log", "blocks the log") for task in TASKS]
 
-    assert codes(scene, *ids) == [EXIT_CODE, EXIT_CODE]
+    assert codes(scene, *ids) == [EXIT_CODE] * 4
     assert works_alone(scene, worker, *ids)
+    assert worker.log.count("in filter") >= 2, "each child whose log waits shows its stack"
 
 
 def test_on_a_loop_without_python_frames_the_handlers_code_ends_where_the_command_begins():
