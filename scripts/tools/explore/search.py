@@ -294,6 +294,8 @@ class Search:
         """A promoter and a worker that stay alive: everything finishes, and no law is broken."""
         complaints: list[str] = []
         for place, queue in enumerate(self._queues):
+            if not self._states(node.seen)[place].keys:
+                continue  # nothing uses this queue, and `missing` has looked for what was accepted
             at, _ = self._quietly(replace(node, faults=0), place, pause.resume(queue), complaints)
             for task in self._states(at.seen)[place].holds("paused_tasks", "hash"):
                 at = self._round_trips(at, place, pause.resume_task(queue, task), complaints)
