@@ -168,7 +168,8 @@ def make_queue(door: str, server: Server, loop: Loop, request: pytest.FixtureReq
                 state = handle.state()
                 for law, complaints in state.broken_laws().items():
                     broken.setdefault(law, []).extend(complaints)
-                handle.delete([handle.keys.prefix + name for name in state.keys])
+                prefix = handle.keys.prefix
+                handle.delete([prefix + name for name in state.keys])
     finally:
         loop.check(made)
     marks = list(request.node.iter_markers("breaks"))
