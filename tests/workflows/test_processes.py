@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,8 @@ from schedq import Fixed
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.servers import environment_now
+from tests.stories.processes.forkserver import Fork, fork_server
+from tests.stories.processes.scene import ROOT, system_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -84,26 +85,23 @@ class Processes:
 
     def __init__(self, folder: Path, queue: Handle) -> None:
         self.folder, self._queue = folder, queue
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[Fork] = []
 
     def write(self, code: str) -> None:
         (self.folder / "orders.py").write_text(HEAD + code)
 
-    def start(self, **environment: str) -> subprocess.Popen[bytes]:
-        ours = {"NAME": self._queue.name, "SERVER": self._queue.server.unix_url, "PYTHONPATH": os.getcwd()}
+    def start(self, **environment: str) -> Fork:
+        known, ours = environment_now(), {"NAME": self._queue.name, "SERVER": self._queue.server.unix_url}
+        words = ("worker", "orders:queue", "--concurrency", "3")
         with (self.folder / "log").open("ab") as log:
-            made = subprocess.Popen(
-                [sys.executable, "-m", "schedq", "worker", "orders:queue", "--concurrency", "3"],
-                cwd=self.folder,
-                env=environment_now() | ours | environment,
-                stderr=log,
-            )
+            server = fork_server(ROOT, system_of(known))
+            made = server.start(words, known | ours | environment, log, log, folder=self.folder)
         self._running.append(made)
         return made
 
     def stop(self) -> None:
         for each in self._running:
-            each.terminate()
+            each.send_signal(signal.SIGTERM)
         for each in self._running:
             each.wait(60)
 
@@ -195,7 +193,7 @@ def test_code_that_changes_forward_and_back_loses_no_run(queue: Handle, processe
     jobs = enqueue(queue, RUNS)
     first = processes.start()
     until(lambda: all(job.status() == "delayed" for job in jobs))
-    first.terminate()
+    first.send_signal(signal.SIGTERM)
     first.wait(60)
 
     processes.write(BROKEN)
@@ -206,7 +204,7 @@ def test_code_that_changes_forward_and_back_loses_no_run(queue: Handle, processe
         lambda: all(job.status() == "failed" for job in jobs[: RUNS // 3]),
         failing=lambda: (processes.folder / "log").read_text()[-3000:],
     )
-    second.terminate()
+    second.send_signal(signal.SIGTERM)
     second.wait(60)
     assert all(job.status() == "delayed" for job in jobs[RUNS // 3 :])
 

@@ -32,6 +32,11 @@ class Client:
             return (shutil.which("node") or "node", str(GUIDE / "node" / "main.js"))
         return (sys.executable, str(GUIDE / "python" / "main.py"))
 
+    def how(self) -> dict[str, Any]:
+        """How a process of a scene runs it: in Python as a fork of a process that has imported redis already."""
+        is_fork = self.language == "python"
+        return {"command": self.command()[is_fork:], "is_fork": is_fork}
+
     def environment(self) -> dict[str, str]:
         """Environment variables with which its libraries are found."""
         return {"NODE_PATH": node_path()} if self.language == "node" else {}
@@ -54,7 +59,7 @@ class Guide:
         if self.client.language == "python":
             url += "?socket_timeout=60"  # five seconds by default, for which a test may hold a reply
         words = ("--redis", url, "--queue", app.NAME, verb, *map(str, options))
-        return self.scene.start(*words, how={"command": self.client.command()}, **self.client.environment())
+        return self.scene.start(*words, how=self.client.how(), **self.client.environment())
 
     def worker(self, *options: object, redis: str | None = None) -> Process:
         """A worker that claims with this client's command."""

@@ -91,10 +91,19 @@ class ForkServer:
         atexit.register(self.close)
 
     def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], output: IO[bytes], log: IO[bytes]
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        output: IO[bytes],
+        log: IO[bytes],
+        folder: Path | None = None,
     ) -> Fork:
-        """Run `schedq …`, or `-c PROGRAM …` as Python does, in a session of its own."""
-        request = {"start": list(arguments), "environment": dict(environment)}
+        """Run `schedq …`, or `-c PROGRAM …` or `FILE.py …` as Python does, in a session of its own.
+
+        Args:
+            folder: where it runs and finds modules first; the server's own unless given.
+        """
+        request = {"start": list(arguments), "environment": dict(environment), "folder": str(folder or "")}
         return Fork(self, self.ask(request, [output.fileno(), log.fileno()]))
 
     def ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> Any:
@@ -135,6 +144,9 @@ def _serve(control: socket.socket) -> list[str] | None:
                 os.close(fd)
             os.environ.clear()
             os.environ.update(request["environment"])
+            if request["folder"]:
+                os.chdir(request["folder"])
+                sys.path.insert(0, request["folder"])
             arguments: list[str] = request["start"]
             return arguments
         control.send(json.dumps(response).encode())
@@ -151,6 +163,10 @@ def _main(fd: int) -> None:
     if arguments and arguments[0] == "-c":
         sys.argv[:] = ["-c", *arguments[2:]]
         exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+    elif arguments and arguments[0].endswith(".py"):
+        sys.argv[:] = arguments
+        sys.path.insert(0, str(Path(arguments[0]).parent))
+        runpy.run_path(arguments[0], run_name="__main__")
     elif arguments is not None:
         sys.orig_argv[:] = [sys.executable, "-m", "schedq", *arguments]
         sys.argv[:] = ["schedq", *arguments]

@@ -59,7 +59,7 @@ class Process:
     and environment of Python and of the system does the forking.
 
     Args:
-        is_fork: for a folder with another `schedq`; the command is then empty, or `-c` and a program.
+        is_fork: for a folder with another `schedq`; the command is then empty, `-c` and a program, or a Python file.
     """
 
     def __init__(
