@@ -38,6 +38,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+OTHERS = (
+    "cacheprovider",
+    "valkey",
+    "anyio",
+    "hypothesispytest",
+    "time_machine",
+    "timeout",
+    "xdist",
+    "xdist.looponfail",
+)
+"""Plugins of pytest that an application's tests don't use; half of the time of a short run is for importing them."""
+
+
 def environment(folder: Path, url: str = "") -> dict[str, str]:
     kept = {
         key: value for key, value in environment_now().items() if not key.startswith(("SCHEDQ_", "REDIS_", "PYTEST"))
@@ -84,7 +97,7 @@ def running(command: str, mark: str, folder: Path, url: str) -> Iterator[str]:
 @pytest.mark.parametrize("name", ["bookshop", "orders", "checksums", "mandelbrot", "limits", "workflows"])
 def test_an_application_passes_its_own_tests(folder: Path, name: str):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", name],
+        [sys.executable, "-m", "pytest", "-q", *(word for plugin in OTHERS for word in ("-p", f"no:{plugin}")), name],
         cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=PATIENCE_S * 3,
     )  # fmt: skip
 
