@@ -77,14 +77,13 @@ def tail(
     """
     if shows_all and (limit or statuses):
         raise click.UsageError("--all can't be combined with --status or --limit")
-    name = name or only_queue(redis_url)
     with ExitStack() as stack:
-        queue = stack.enter_context(open_queue(name, redis_url))
+        queue = stack.enter_context(open_queue(name or only_queue(redis_url), redis_url))
         warn_if_unknown(queue, redis_url)
         if not as_json:
-            output.warn(f"listening to queue {name}; {_LOOKS if shows_all else _LIMITS}")
+            output.warn(f"listening to queue {queue.name}; {_LOOKS if shows_all else _LIMITS}")
         if shows_all:
-            stack.enter_context(_looking(name, redis_url, job_ids, as_json=as_json))
+            stack.enter_context(_looking(queue.name, redis_url, job_ids, as_json=as_json))
         shown = 0
         try:
             for found in queue.inspector.follow():

@@ -479,7 +479,7 @@ def _follow(
         left = min(_LOOK_S, deadline - monotonic())
         is_chain = fields.get("chained") == "1"
         if is_chain and found.status == "failed":
-            for failure in (yield from groups.failures(queue, name, 0, 1)):
+            for failure in (yield from groups.failures(queue, name, 0, 1)):  # type: ignore[misc]  # no wait is in it
                 found = found._replace(error=f"call {failure.number} ({failure.task or 'unknown'}): {failure.error}")
         if found.has_ended or left <= 0:
             yield Item(read(found, fields.get("last", "null") if is_chain else None))

@@ -52,7 +52,8 @@ def shortened(path: str, text: str, public: frozenset[str]) -> str:
 
 def _less_indented(text: str) -> str:
     """The text with a space for each level; lines within strings stay as they are."""
-    lines, inside = text.splitlines(keepends=True), set()
+    lines = text.splitlines(keepends=True)
+    inside: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.STRING or token.type in _PARTS_OF_STRINGS:
             inside.update(range(token.start[0] + 1, token.end[0] + 1))
@@ -85,11 +86,9 @@ def _annotations(
     tree: ast.AST, public: frozenset[str], lines: Sequence[bytes]
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Where they begin and end: row and column behind the name of a parameter, or of the arrow, and behind the type."""
-    for node in _variables(tree):
-        assert node.annotation.end_lineno is not None
-        assert node.annotation.end_col_offset is not None
-        begin = node.target.end_lineno or 0, node.target.end_col_offset or 0
-        yield begin, (node.annotation.end_lineno, node.annotation.end_col_offset)
+    for variable in _variables(tree):
+        kind, target = variable.annotation, variable.target
+        yield (target.end_lineno or 0, target.end_col_offset or 0), (kind.end_lineno or 0, kind.end_col_offset or 0)
     for node in ast.walk(tree):
         if not isinstance(node, Function) or node.name in public or node.name.startswith("__") or node.decorator_list:
             continue
