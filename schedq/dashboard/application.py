@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from schedq.dashboard import api
+from schedq.dashboard import api, new_job
 from schedq.dashboard.actions import ACTIONS, ActionRoutes
 from schedq.dashboard.hosts import Hosts
 from schedq.dashboard.live import LiveStreams, Regions
@@ -104,6 +104,7 @@ class Dashboard:
             routes.append(
                 Route("/queues/{name}/confirm", partial(self._whole, self._actions.confirm), methods=["POST"])
             )
+            routes.append(Route("/queues/{name}/new", self._new, methods=["GET", "POST"]))
             routes.append(Route("/queues/{name}/act", self._act, methods=["POST"]))
             routes.append(Route("/errands/{id}", partial(self._show, self._actions.progress), methods=["GET"]))
             routes.append(Route("/errands/{id}/stop", self._stop, methods=["POST"]))
@@ -180,7 +181,13 @@ class Dashboard:
     # -- actions
 
     async def _act(self, request: Request) -> Response:
-        path, notice = await self._actions.act(request)
+        return self._redirect(request, *await self._actions.act(request))
+
+    async def _new(self, request: Request) -> Response:
+        found = await new_job.answer(request, self._pool)
+        return self._respond(request, found) if isinstance(found, PageData) else self._redirect(request, *found)
+
+    def _redirect(self, request: Request, path: str, notice: str) -> Response:
         response = RedirectResponse(base(request) + path, 303)
         if notice:
             set_cookie(response, request, _NOTE_COOKIE, self._rules.signer.note(notice), 60)

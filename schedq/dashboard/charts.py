@@ -12,18 +12,22 @@ from typing import Final
 from schedq.inspect.display import NOTHING, count, number
 from schedq.inspect.forecast import Bucket, Forecast
 from schedq.inspect.samples import Sample
+from schedq.model.times import span
 
 Point = tuple[int, float | None]
 """A time, ms, and a value; None where nothing was measured."""
 Ticks = tuple[tuple[float, str], ...]
 """The ticks of an axis: position and label."""
+Times = tuple[tuple[float, str, int], ...]
+"""The ticks of an axis of time: position, label in UTC, and the time, ms; 0 if the label is no time."""
 
 # The edges of the plot, as in `charts.html`.
-_LEFT, _RIGHT, _BOTTOM, _HEIGHT = 44, 474, 114, 106
+LEFT, RIGHT, BOTTOM, HEIGHT = 44, 474, 114, 106
 _BARS_LEFT, _BARS_RIGHT, _BARS_BOTTOM, _BARS_HEIGHT = 52, 954, 180, 170
 _MIN_BAR: Final = 2.0
 """Minimum height of a bar, so that a few jobs stay visible next to many."""
 _MOST_POINTS: Final = 240
+_ZONES: Final = 48
 _STEPS: Final = (1, 2, 5, 10)
 _TIME_STEPS_S: Final = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 _DAY_MS: Final = 86_400_000
@@ -34,6 +38,23 @@ _SPACING_MS: Final = 11_000
 
 
 # -- lines over time
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A part of a chart from its left to its right edge, with its values as text.
+
+    Attributes:
+        x: its left edge.
+        width: its width.
+        at_ms: the time with which the text begins; 0 if it begins with none.
+        label: the values.
+    """
+
+    x: float
+    width: float
+    at_ms: int
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +84,15 @@ class Chart:
         heights: ticks of the y axis.
         times: ticks of the x axis.
         alt_text: the chart as text, for screen readers.
+        zones: its values.
     """
 
     title: str
     lines: tuple[ChartLine, ...]
     heights: Ticks
-    times: Ticks
+    times: Times
     alt_text: str
+    zones: tuple[Zone, ...]
 
     @property
     def is_empty(self) -> bool:
@@ -97,20 +120,44 @@ def chart(
     top, step = scale(max((value for points in thin.values() for _, value in points if value is not None), default=0))
 
     def x(ms: int) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * (ms - since_ms) / max(1, until_ms - since_ms)
+        return LEFT + (RIGHT - LEFT) * (ms - since_ms) / max(1, until_ms - since_ms)
 
     lines = tuple(
         ChartLine(
             name,
             kind,
-            path(points, x, lambda value: _BOTTOM - _HEIGHT * value / top),
+            path(points, x, lambda value: BOTTOM - HEIGHT * value / top),
             to_text(points[-1][1] if points else None),
         )
         for (name, kind), points in thin.items()
     )
-    heights = _heights(_BOTTOM, _HEIGHT, top, step, to_text)
+    marks = heights(BOTTOM, HEIGHT, top, step, to_text)
     values = ", ".join(f"{line.name} {line.last}" for line in lines)
-    return Chart(title, lines, heights, tuple(_times(since_ms, until_ms, x)), f"{title}: now {values}")
+    zones = tuple(_zones(thin, since_ms, until_ms, to_text))
+    return Chart(title, lines, marks, tuple(times(since_ms, until_ms, x)), f"{title}: now {values}", zones)
+
+
+def _zones(
+    series: Mapping[tuple[str, str], Sequence[Point]],
+    since_ms: int,
+    until_ms: int,
+    to_text: Callable[[float | None], str],
+) -> Iterable[Zone]:
+    """The highest values in each part of the time; a value holds until the next one."""
+    length, width = max(1, -(-(until_ms - since_ms) // _ZONES)), (RIGHT - LEFT) / _ZONES
+    parts: dict[int, dict[str, float | None]] = {}
+    for (name, _), points in series.items():
+        for ms, value in points:
+            part = parts.setdefault((ms - since_ms) // length, {})
+            known = [each for each in (part.get(name), value) if each is not None]
+            part[name] = max(known, default=None)
+    shown: dict[str, float | None] = {}
+    for nth in range(_ZONES):
+        shown |= parts.get(nth, {})
+        if shown:
+            at_ms = since_ms + nth * length
+            said = ", ".join(f"{name} {to_text(value)}" for name, value in shown.items())
+            yield Zone(round(LEFT + nth * width, 1), round(width, 1), at_ms, f"{clock(at_ms)} UTC: {said}")
 
 
 def sparkline(points: Sequence[Point], since_ms: int, until_ms: int, width: int = 96, height: int = 22) -> str:
@@ -159,19 +206,25 @@ def scale(most: float) -> tuple[float, float]:
     return step * math.ceil(most / step), step
 
 
-def _heights(bottom: int, height: int, top: float, step: float, to_text: Callable[[float], str]) -> Ticks:
+def heights(bottom: int, height: int, top: float, step: float, to_text: Callable[[float], str]) -> Ticks:
     """Ticks of a y axis."""
     return tuple((round(bottom - height * n * step / top, 1), to_text(n * step)) for n in range(round(top / step) + 1))
 
 
-def _times(since_ms: int, until_ms: int, x: Callable[[int], float]) -> Iterable[tuple[float, str]]:
+def times(since_ms: int, until_ms: int, x: Callable[[int], float]) -> Iterable[tuple[float, str, int]]:
+    """Ticks of an axis of time."""
     span_s = (until_ms - since_ms) / 1000
     step_s = next((step for step in _TIME_STEPS_S if span_s / step <= 5), _TIME_STEPS_S[-1])
     first = math.ceil(since_ms / 1000 / step_s) * step_s
     for second in range(first, until_ms // 1000 + 1, step_s):
         at = x(second * 1000)
-        if _LEFT + 14 <= at <= _RIGHT - 8:
-            yield round(at, 1), f"{datetime.fromtimestamp(second, UTC):%H:%M}"
+        if LEFT + 14 <= at <= RIGHT - 8:
+            yield round(at, 1), clock(second * 1000), second * 1000
+
+
+def clock(ms: int, *, is_long: bool = False) -> str:
+    """A time of day in UTC, to the minute; with the date if that is wanted."""
+    return f"{datetime.fromtimestamp(ms // 1000, UTC):{'%m-%d %H:%M' if is_long else '%H:%M'}}"
 
 
 def milliseconds(value: float | None) -> str:
@@ -256,6 +309,11 @@ def charts(samples: Sequence[Sample], now_ms: int, window_ms: int) -> list[Chart
     ]
 
 
+def window_of(samples: Sequence[Sample], now_ms: int) -> str:
+    """The period that a chart shows by default: 10 min while the queue is younger than that, else an hour."""
+    return "1h" if samples and now_ms - samples[0].at_ms >= WINDOWS["10m"] else "10m"
+
+
 def sparklines(samples: Sequence[Sample], now_ms: int, window_ms: int) -> dict[str, str]:
     """The paths of the small charts in the list of queues."""
     points = {
@@ -280,6 +338,7 @@ class Bar:
         delayed: top and height of its part for delayed jobs, the lower one.
         slots: top and height of its part for slots of schedules.
         label: the same as text.
+        at_ms: when it begins.
     """
 
     x: float
@@ -287,6 +346,7 @@ class Bar:
     delayed: tuple[float, float]
     slots: tuple[float, float]
     label: str
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +363,7 @@ class ForecastChart:
 
     bars: tuple[Bar, ...]
     heights: Ticks
-    times: Ticks
+    times: Times
     alt_text: str
     busiest: tuple[tuple[Bucket, str], ...]
 
@@ -317,10 +377,10 @@ def forecast_chart(found: Forecast) -> ForecastChart:
     every = max(1, -(-len(placed) // 8))
     return ForecastChart(
         tuple(_bar(bucket, x, width, top) for x, bucket in placed),
-        _heights(_BARS_BOTTOM, _BARS_HEIGHT, top, max(step, 1), number),
-        tuple((round(x, 1), _at(bucket.start_ms, is_long=is_long)) for x, bucket in placed[::every]),
+        heights(_BARS_BOTTOM, _BARS_HEIGHT, top, max(step, 1), number),
+        tuple((round(x, 1), clock(bucket.start_ms, is_long=is_long), bucket.start_ms) for x, bucket in placed[::every]),
         f"{count(found.delayed, 'delayed job')} and {count(found.slots, 'slot')} of schedules are due",
-        tuple((minute, _at(minute.start_ms, is_long=is_long)) for minute in found.busiest),
+        tuple((minute, clock(minute.start_ms, is_long=is_long)) for minute in found.busiest),
     )
 
 
@@ -329,7 +389,7 @@ def _bar(bucket: Bucket, x: float, width: float, top: float) -> Bar:
         max(_MIN_BAR, _BARS_HEIGHT * value / top) if value else 0.0 for value in (bucket.delayed, bucket.slots)
     )
     label = (
-        f"{_at(bucket.start_ms, is_long=True)} to {_at(bucket.end_ms, is_long=False)}: "
+        f"{clock(bucket.start_ms, is_long=True)} UTC, {span(bucket.end_ms - bucket.start_ms)}: "
         f"{count(bucket.delayed, 'delayed job')}, {count(bucket.slots, 'slot')}"
     )
     return Bar(
@@ -338,8 +398,5 @@ def _bar(bucket: Bucket, x: float, width: float, top: float) -> Bar:
         (round(_BARS_BOTTOM - jobs, 2), round(jobs, 2)),
         (round(_BARS_BOTTOM - jobs - slots, 2), round(slots, 2)),
         label,
+        bucket.start_ms,
     )
-
-
-def _at(ms: int, *, is_long: bool) -> str:
-    return f"{datetime.fromtimestamp(ms // 1000, UTC):{'%m-%d %H:%M' if is_long else '%H:%M'}}"

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from schedq.dashboard import help_pages, runs
-from schedq.dashboard.charts import WINDOWS, charts, forecast_chart, sparklines
+from schedq.dashboard import help_pages, log_page, runs, tasks
+from schedq.dashboard.charts import WINDOWS, charts, forecast_chart, sparklines, window_of
 from schedq.dashboard.gates import gate_page, gates_page
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData
@@ -42,7 +42,8 @@ _ROWS: Final = 50
 _JOB_ROWS: Final = (50, 100, 500)
 _MOST_TASKS: Final = 20
 """Number of rows in a queue's list of tasks."""
-_LOG_ROWS: Final = (100, 500, 1000)
+_CHART_MS: Final = 5000
+"""How often charts move, so that a browser does not get them again every second."""
 _FORECASTS_S: Final = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """Periods that the forecast can show, seconds."""
 _COSTLY_EVERY_S: Final = 5.0
@@ -175,8 +176,9 @@ def _of_queue(section: str, show: Callable[[Request, AsyncQueue], Awaitable[Page
 
 async def _queue(request: Request, queue: AsyncQueue) -> PageData:
     """Charts, depths, workers, and tasks that are slow or fail."""
-    window = _one_of(request, "window", WINDOWS, "1h")
-    pulse, samples = await asyncio.gather(queue.inspector.pulse(), _samples(queue, window))
+    window = _one_of(request, "window", WINDOWS, "")
+    pulse, samples = await asyncio.gather(queue.inspector.pulse(), _samples(queue, window or "1h"))
+    window = window or window_of(samples, pulse.now_ms)
     context = {
         "unknown": await _unknown(queue, pulse),
         "pulse": pulse,
@@ -184,7 +186,7 @@ async def _queue(request: Request, queue: AsyncQueue) -> PageData:
         "now_ms": pulse.now_ms,
         "other_tasks": _other_tasks(pulse),
         "places": JOB_STATES,
-        "_charts": charts(samples, pulse.now_ms, WINDOWS[window]),
+        "_charts": charts(samples, -(-pulse.now_ms // _CHART_MS) * _CHART_MS, WINDOWS[window]),
         "window": window,
         "windows": list(WINDOWS),
     }
@@ -419,7 +421,7 @@ async def _next(queue: AsyncQueue, record: ScheduleRecord, count: int) -> list[A
         return []  # deleted or damaged in the meantime
 
 
-# -- workers and the log
+# -- workers
 
 
 async def _workers(_: Request, queue: AsyncQueue) -> PageData:
@@ -427,14 +429,6 @@ async def _workers(_: Request, queue: AsyncQueue) -> PageData:
     stats, live = await asyncio.gather(queue.stats(), queue.list_workers())
     workers = sorted(live, key=lambda worker: (worker.host, worker.pid, worker.id))
     return PageData("workers.html", {"stats": stats, "now_ms": stats["now_ms"], "workers": workers})
-
-
-async def _log(request: Request, queue: AsyncQueue) -> PageData:
-    """Jobs that ended and actions of operators, newest first."""
-    limit = _limit(request, _LOG_ROWS)
-    stats, entries = await asyncio.gather(queue.stats(), queue.inspector.log(limit=limit))
-    context = {"now_ms": stats["now_ms"], "entries": entries[::-1], "limit": limit, "sizes": _LOG_ROWS}
-    return PageData("log.html", context)
 
 
 PAGES: Final[Mapping[str, Page]] = {
@@ -449,7 +443,9 @@ PAGES: Final[Mapping[str, Page]] = {
     "/queues/{name}/gates": _of_queue("gates", gates_page),
     "/queues/{name}/gates/{gate}": _of_queue("gates", gate_page),
     "/queues/{name}/workers": _of_queue("workers", _workers),
-    "/queues/{name}/log": _of_queue("log", _log),
+    "/queues/{name}/log": _of_queue("log", log_page.page),
+    "/queues/{name}/tasks": _of_queue("tasks", tasks.tasks_page),
+    "/queues/{name}/tasks/{task:path}": _of_queue("tasks", tasks.task_page),
     "/help": help_pages.contents,
     "/help/{topic}": help_pages.topic,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 HOSTILE = (
     "<script>window.hit=1</script>",
@@ -37,6 +38,8 @@ PAGES = (
     "/queues/mail/jobs/j0",
     "/queues/mail/failed",
     "/queues/mail/delayed",
+    "/queues/mail/tasks",
+    "/queues/mail/tasks/" + quote(HOSTILE[0], safe=""),
     "/queues/mail/schedules",
     "/queues/mail/schedules/s0",
     "/queues/mail/gates",

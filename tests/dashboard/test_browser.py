@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from schedq.model import outcome
 from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE
 from tests.dashboard.conftest import TOKEN, Running, Served
 from tests.dashboard.hostility import PAGES, fill
+from tests.inspect.scenes import report
 from tests.servers import Server
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -250,6 +252,61 @@ def test_an_operator_who_cancels_changes_nothing(open_page: Open, mail: Any):
     assert mail.stats()["pending_depth"] == 1
 
 
+def test_a_dialog_asks_and_closes_without_leaving_the_page(open_page: Open, mail: Any):
+    page = open_page("/queues/mail")
+    live(page)
+    page.evaluate(STAYS)
+    dialog, purge = page.locator("dialog"), page.get_by_role("button", name="Purge…")
+
+    for key in ("Escape", "Enter"):
+        purge.click()
+        expect(dialog.locator("h1")).to_have_text("Purge queue mail: 1 job?")
+        expect(dialog.get_by_role("link", name="Go back")).to_be_focused()  # what can't be undone takes another key
+        page.keyboard.press(key)
+        expect(dialog).to_be_hidden()
+        expect(purge).to_be_focused()
+
+    assert page.evaluate("window.stays") is True
+    assert mail.stats()["pending_depth"] == 1
+
+
+# -- charts and times
+
+
+def test_charts_tell_their_values_to_mouse_and_keyboard_and_times_are_local(open_page: Open, mail: Any):
+    report(mail, "send", completed=9, run_ms=[100] * 9, late_ms=[0] * 9)
+    page = open_page("/queues/mail/tasks/send", timezone_id="Asia/Kolkata")
+    live(page)
+    value, chart = page.locator("#value"), page.locator("svg[tabindex]").first
+    now = chart.locator(".zone").last
+
+    now.hover()
+    expect(value).to_contain_text(re.compile(r"^\d\d-\d\d \d\d:\d\d, 5 min: 9 completed, median "))
+    local = value.inner_text()
+    page.mouse.move(0, 0)
+    expect(value).to_be_hidden()
+    chart.focus()
+    expect(value).to_have_text(local)
+    page.keyboard.press("ArrowLeft")
+    expect(value).to_contain_text("none")
+    page.keyboard.press("End")
+    expect(value).to_have_text(local)
+    page.keyboard.press("Escape")
+    expect(value).to_be_hidden()
+
+    shown, at = re.search(r"\d\d:(\d\d)", local), now.get_attribute("data-at")
+    assert shown and at
+    hour, minute = divmod((int(at[11:13]) * 60 + int(at[14:16]) + 330) % 1440, 60)  # five and a half hours ahead
+    assert shown[0] == f"{hour:02}:{minute:02}"
+    page.goto(f"/queues/mail/jobs/{mail.list_pending()[0].id}")
+    enqueued = page.locator("dd time").first
+    at = enqueued.get_attribute("datetime")
+    assert at
+    expect(enqueued).to_have_attribute("title", f"{at[:10]} {at[11:23]} UTC")
+    expect(enqueued).not_to_have_text(f"{at[:10]} {at[11:23]}")
+    expect(page.locator("footer")).to_contain_text("times are local, UTC on hover")
+
+
 # -- keeping others out
 
 
@@ -375,27 +432,44 @@ def crowded(queue: Any) -> str:
     pay = queue.task(lambda customer: None, name="pay", gate="payments-of-a-bank-far-away", key="customer")
     pay.enqueue_many([((f"customer-{number}@a-company.example.org",), {}) for number in range(5)])
     queue.gates.pause("payments-of-a-bank-far-away", key="customer-3@a-company.example.org")
+    report(queue, "send_email", completed=900, failed=5, run_ms=[*range(1, 906)], late_ms=[0, 70_000])
+    report(queue, "reports.quarterly." + "0" * 60, completed=1, run_ms=[60_000], late_ms=[0])
     return str(queue.list_failed()[0].id)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1280), ("dark", 1920), ("light", 768), ("light", 360), ("dark", 360)]
+)
 def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page: Open, mail: Any):
     """Pictures of them are left in a folder that git ignores, to be looked at."""
     job_id = crowded(mail)
     PICTURES.mkdir(exist_ok=True)
     page = open_page("/", viewport={"width": width, "height": 800}, color_scheme=scheme)
-    paths = ("jobs?state=failed", f"jobs/{job_id}", "failed", "delayed", "schedules", "workers", "log", "gates")
+    paths = (
+        "jobs?state=failed",
+        f"jobs/{job_id}",
+        "failed",
+        "delayed",
+        "schedules",
+        "workers",
+        "log",
+        "gates",
+        "tasks",
+        "new",
+    )
     names = {"overview": "/", "queue": "/queues/mail"} | {
         path.partition("?")[0].partition("/")[0] + ("-one" if "/" in path else ""): f"/queues/mail/{path}"
         for path in paths
     }
     names["running"] = "/queues/mail/jobs?state=processing"
     names["schedule"] = "/queues/mail/schedules/nightly-report-of-everything"
+    names["task"] = "/queues/mail/tasks/send_email"
     names["gate"] = "/queues/mail/gates/payments-of-a-bank-far-away"
     barriers = []
     for name, path in names.items():
         page.goto(path)
-        live(page)
+        if name != "new":
+            live(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.evaluate(PALE) == [], path
         barriers += [f"{path}: {each}" for each in inaccessible(page)]
@@ -411,7 +485,13 @@ def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, 
         mail.settle(outcome.unknown(job, "this worker lacks it", mail.settings))
     page = open_page("/", viewport={"width": 390, "height": 800})
     gate = "gates/payments-of-a-bank-far-away"
-    paths = ("/", *(f"/queues/mail/{name}" for name in ("", "schedules", "delayed", "workers", "gates", gate)))
+    paths = (
+        "/",
+        *(
+            f"/queues/mail/{name}"
+            for name in ("", "schedules", "delayed", "workers", "gates", gate, "tasks", "tasks/send_email")
+        ),
+    )
     for path in paths:
         page.goto(path.removesuffix("/") or "/")
         live(page)

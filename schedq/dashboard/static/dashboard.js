@@ -1,4 +1,5 @@
-// Optional enhancements: pages update live, and all checkboxes can be selected at once. Every page works without it.
+// Optional enhancements: pages update live, times are local, charts tell their values to mouse and keyboard, dialogs
+// confirm, and all checkboxes can be selected at once. Every page works without it.
 // This script creates no HTML of its own: the server renders and escapes it.
 "use strict";
 
@@ -60,12 +61,15 @@
       if (!region) continue;
       const made = document.createElement(region.nodeName);
       made.innerHTML = html;
+      localize(made);
       morphChildren(region, made);
     }
     // A row that was moved has lost the focus.
     if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
     showStatus("live", "");
     count();
+    if (shown && !shown.isConnected) point(null);
+    else if (shown) point(shown);
   }
 
   function showStatus(word, text) {
@@ -92,6 +96,93 @@
     };
     window.addEventListener("pagehide", () => source.close(), { once: true });
   }
+
+  // -- local times, with UTC on hover; texts stay as long as they are
+
+  function localize(root) {
+    for (const element of root.querySelectorAll("time[datetime], [data-at]")) {
+      const at = new Date(element.getAttribute("datetime") || element.dataset.at);
+      if (isNaN(at)) continue;
+      const text = (given) => new Date(given).toISOString().replace("T", " ").slice(0, -1);
+      const utc = text(at);
+      const local = text(at - at.getTimezoneOffset() * 60000);
+      const isZone = element.matches(".zone");
+      const words = isZone ? element.textContent : element.firstChild && element.firstChild.nodeValue;
+      const [first] = /^\d[\d:. -]*\d(?! ?[+-])/.exec(words || "") || [""];
+      const place = first ? utc.indexOf(first) : -1;
+      const said = place < 0 ? words : local.substr(place, first.length) + words.slice(first.length).replace(/^ UTC/, "");
+      if (isZone) element.firstChild.textContent = said;
+      else if (element.firstChild) element.firstChild.nodeValue = said;
+      if (element.nodeName === "TIME" && !/[+-]\d{4}$/.test(words)) element.title = (place < 0 ? local + ", " : "") + utc + " UTC";
+    }
+  }
+
+  // -- values of charts: of the part under the pointer, or of that to which the arrow keys lead
+
+  const value = document.getElementById("value");
+  let shown = null;
+
+  function point(zone) {
+    if (shown) shown.classList.remove("on");
+    shown = zone;
+    value.hidden = !zone;
+    if (!zone) return;
+    zone.classList.add("on");
+    const text = zone.textContent;
+    if (value.textContent !== text) value.textContent = text;
+    value.style.left = "0";
+    const box = zone.getBoundingClientRect();
+    const most = document.documentElement.clientWidth - value.offsetWidth - 8;
+    value.style.left = Math.max(8, Math.min(most, box.left + box.width / 2 - value.offsetWidth / 2)) + "px";
+    value.style.top = Math.max(4, box.top - value.offsetHeight - 4) + "px";
+  }
+
+  const zones = (svg) => [...svg.querySelectorAll(".zone")];
+  document.addEventListener("pointerover", (event) => point(event.target.matches(".zone") ? event.target : null));
+  document.addEventListener("focusin", (event) => {
+    if (event.target.matches("svg")) point(zones(event.target).at(-1) || null);
+  });
+  document.addEventListener("focusout", () => point(null));
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") point(null);
+    if (!event.target.matches("svg")) return;
+    const all = zones(event.target);
+    const at = all.indexOf(shown);
+    const next = { ArrowLeft: Math.max(0, at - 1), ArrowRight: at + 1, Home: 0, End: all.length - 1 }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    if (all[next]) point(all[next]);
+  });
+
+  // -- dialogs: the page that asks for confirmation, without leaving this one
+
+  const dialog = document.getElementById("dialog");
+  let isPlain = false;
+  document.addEventListener("submit", async (event) => {
+    const { target: form, submitter } = event;
+    if (form.id !== "act" || isPlain) return;
+    event.preventDefault();
+    let asked = null;
+    try {
+      const body = new URLSearchParams(new FormData(form, submitter));
+      const response = await fetch(form.action, { method: "POST", headers: { accept: "text/html" }, body });
+      const page = new DOMParser().parseFromString(response.ok ? await response.text() : "", "text/html");
+      asked = page.querySelector("form.confirm");
+    } catch { /* the page that says what is wrong is the one that the form leads to */ }
+    if (asked) {
+      dialog.replaceChildren(asked);
+      dialog.showModal();
+    } else {
+      isPlain = true;
+      form.requestSubmit(submitter);
+    }
+  });
+  dialog.addEventListener("click", (event) => {
+    if (!event.target.matches("a.button, dialog")) return;
+    event.preventDefault();
+    dialog.close();
+  });
+  dialog.addEventListener("close", () => dialog.replaceChildren());
 
   // -- checkboxes
 
@@ -122,7 +213,7 @@
 
   let before = "";
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+    if (dialog.open || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
     if (event.key === "/") {
       const filter = document.querySelector('.filter input:not([type="hidden"])');
       if (filter) {
@@ -130,13 +221,15 @@
         filter.focus();
       }
     } else if (before === "g") {
-      const words = { o: "All queues", j: "Jobs", f: "Failed", d: "Delayed", s: "Schedules", w: "Workers", l: "Log" };
+      const words = { o: "All queues", t: "Tasks", j: "Jobs", f: "Failed", d: "Delayed", s: "Schedules", w: "Workers", l: "Log" };
       const tab = [...document.querySelectorAll(".tabs a")].find((a) => a.textContent === words[event.key]);
       if (tab) tab.click();
     }
     before = event.key;
   });
 
+  localize(document);
+  document.getElementById("zone").textContent = "times are local, UTC on hover,";
   count();
   if ("live" in document.body.dataset) listen();
 })();
