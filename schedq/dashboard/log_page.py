@@ -30,7 +30,7 @@ KINDS: Final[Mapping[str, str]] = {
     "schedule": "schedules",
     "stop": "stopped workers",
 }
-"""What begins the moves of a kind of entries, and its name."""
+"""What begins the moves of a kind of entries, and its name; all others are actions."""
 
 
 async def page(request: Request, queue: AsyncQueue) -> PageData:
@@ -97,13 +97,18 @@ def _found(
     return shown[::-1] if place == "after" else shown, len(found) > limit
 
 
+def _kind(move: str) -> str:
+    word = move.partition(" ")[0]
+    return word if word in KINDS else "act"
+
+
 def _matching(queue: Settings, entries: Sequence[LogEntry], typed: Mapping[str, str]) -> RoundTrips[list[LogEntry]]:
     """Those that match; only stored records say which task a job calls."""
     kind, who, task = typed["kind"], typed["who"], typed["task"]
     found = [
         entry
         for entry in entries
-        if (entry.move == kind or entry.move.startswith(f"{kind} ") or not kind)
+        if kind in ("", _kind(entry.move))
         and who in entry.fields.get("who", "")
         and (not who or entry.fields.get("who"))
     ]

@@ -24,8 +24,9 @@ from schedq.model.keys import checked_id, checked_schedule_id
 from schedq.model.times import span
 from schedq.transitions.pause import checked_task
 
-_PACKED: Final = "templates.json"
-"""A wheel has this file instead of the templates, because it is smaller: see scripts/tools/package.py."""
+_FOLDER: Final = "schedq.dashboard"
+_PACKED: Final = "files.json.bz2"
+"""A wheel has this file instead of templates and static files, because it is smaller: see scripts/tools/package.py."""
 MOST_SHOWN: Final = 65_536
 """Maximum number of characters of a payload, result or traceback on a page."""
 _LIVE: Final = "live_"
@@ -177,19 +178,33 @@ class StaticFile:
 
 
 def _loader() -> BaseLoader:
-    packed = resources.files("schedq.dashboard").joinpath(_PACKED)
-    if not packed.is_file():
-        return PackageLoader("schedq.dashboard")
-    texts = json.loads(packed.read_text(encoding="utf-8"))
+    texts = _packed()
+    if not texts:
+        return PackageLoader(_FOLDER)
     return DictLoader({name.removeprefix("templates/"): text for name, text in texts.items()})
+
+
+def _packed() -> dict[str, str]:
+    """The texts of templates and static files by path, in a wheel; {} in a checkout, which has files."""
+    packed = resources.files(_FOLDER).joinpath(_PACKED)
+    if not packed.is_file():
+        return {}
+    try:
+        import bz2
+    except ImportError as error:
+        raise UsageError("this Python was built without bz2, which reads the dashboard's files") from error
+    found: dict[str, str] = json.loads(bz2.decompress(packed.read_bytes()))
+    return found
 
 
 def static_files() -> dict[str, StaticFile]:
     """Every file under `static`, by name."""
-    found = {}
-    for file in resources.files("schedq.dashboard").joinpath("static").iterdir():
-        media = MEDIA.get(file.name.rpartition(".")[2])
-        if media is not None:
-            body = file.read_bytes()
-            found[file.name] = StaticFile(body, media, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
-    return found
+    bodies = {name.removeprefix("static/"): text.encode() for name, text in _packed().items()}
+    if not bodies:
+        folder = resources.files(_FOLDER).joinpath("static")
+        bodies = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    return {
+        name: StaticFile(body, MEDIA[ending], f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+        for name, body in bodies.items()
+        if (ending := name.rpartition(".")[2]) in MEDIA
+    }

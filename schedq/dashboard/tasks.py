@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 from starlette.requests import Request
 
-from schedq.dashboard import task_charts
+from schedq.dashboard.charts import BOTTOM, HEIGHT, LEFT, RIGHT, Ticks, Times, Zone, clock, heights, scale
 from schedq.dashboard.rendering import PageData
 from schedq.dashboard.security import Refusal
 from schedq.inspect import gate_words
-from schedq.inspect.display import approximate
+from schedq.inspect.display import NOTHING, approximate, count, number
 from schedq.inspect.task_stats import CountedTime, TaskStats
 from schedq.inspect.uniqueness import StoredRule
 from schedq.model.gates import checked_gate_name
 from schedq.model.records import JobRecord
-from schedq.model.task_stats import Counts
+from schedq.model.task_stats import Counts, Histogram
 from schedq.model.tasks import NO_OPTIONS, TaskOptions
 from schedq.model.times import span
 from schedq.queue.queue import AsyncQueue
@@ -32,6 +34,10 @@ _JOBS: Final = 10
 _LOOK: Final = 1000
 """The most jobs of a state among which those of a task are searched."""
 _RECENT: Final = ("processing", "completed", "failed", "delayed")
+
+_ENDS: Final = {"completed": "green", "failed": "red", "retried": "amber", "cancelled": "grey"}
+"""How attempts end, and the color of each."""
+_MOST_TICKS: Final = 7
 
 
 async def tasks_page(request: Request, queue: AsyncQueue) -> PageData:
@@ -114,11 +120,11 @@ def _common(stats: TaskStats, window: str, period: CountedTime) -> dict[str, Any
     }
 
 
-def _charts(stats: TaskStats, window: str, task: str, counts: Counts) -> list[task_charts.Columns]:
+def _charts(stats: TaskStats, window: str, task: str, counts: Counts) -> list[Columns]:
     return [
-        task_charts.history(stats.history(WINDOWS_S[window] or WINDOWS_S["48h"]), task),
-        task_charts.histogram("Run time", counts.run, counts.longest_ms),
-        task_charts.histogram("Late by", counts.lateness, counts.latest_ms),
+        history(stats.history(WINDOWS_S[window] or WINDOWS_S["48h"]), task),
+        histogram("Run time", counts.run, counts.longest_ms),
+        histogram("Late by", counts.lateness, counts.latest_ms),
     ]
 
 
@@ -150,3 +156,88 @@ def _is_gate_name(name: str) -> bool:
 
 def _touched_ms(job: JobRecord) -> int:
     return max(job.completed_at_ms, job.last_error_at_ms, job.started_at_ms)
+
+
+# -- charts: attempts over time, and histograms of durations
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A chart with one column for each period or range of durations, ready to be rendered.
+
+    Attributes:
+        title: what it shows.
+        legend: name and color of the parts of a column.
+        columns: the values of each, and its parts from below: color, top and height.
+        heights: ticks of the y axis.
+        times: ticks of the x axis.
+        alt_text: the chart as text, for screen readers.
+    """
+
+    title: str
+    legend: Mapping[str, str]
+    columns: tuple[tuple[Zone, tuple[tuple[str, float, float], ...]], ...]
+    heights: Ticks
+    times: Times
+    alt_text: str
+
+
+def history(parts: Sequence[CountedTime], task: str) -> Columns:
+    """The attempts of a task over time."""
+    found = [(part, part.tasks.get(task, Counts())) for part in parts]
+    rows = [
+        (part.since_ms, _label(part, counts), {end: getattr(counts, end) for end in _ENDS}) for part, counts in found
+    ]
+    ticks = [(clock(part.since_ms), part.since_ms) for part in parts]
+    total = sum((counts for _, counts in found), Counts())
+    return _columns("Attempts", _ENDS, rows, ticks, f"{count(total.attempts, 'attempt')}: {_ends(total)}")
+
+
+def histogram(title: str, found: Histogram, longest_ms: int) -> Columns:
+    """The distribution of durations."""
+    bins = range(min(found.bins), max(found.bins) + 1) if found.bins else range(0)
+    edges = [tuple(map(approximate, found.edges(number))) for number in bins]
+    rows = [
+        (0, f"{low} to {high}: {count(found.bins.get(bin_, 0), 'attempt')}", {"attempts": found.bins.get(bin_, 0)})
+        for bin_, (low, high) in zip(bins, edges, strict=True)
+    ]
+    marks = [(name, found.quantile_ms(share)) for name, share in (("median", 0.5), ("p99", 0.99))]
+    said = ", ".join(f"{name} {NOTHING if ms is None else approximate(min(ms, longest_ms))}" for name, ms in marks)
+    alt_text = f"{said}, longest {approximate(longest_ms) if found.bins else NOTHING}"
+    return _columns(title, {"attempts": "blue"}, rows, [(low, 0) for low, _ in edges], alt_text)
+
+
+def _label(part: CountedTime, counts: Counts) -> str:
+    median, rate = counts.run_quantile_ms(0.5), counts.error_rate
+    more = "" if median is None or rate is None else f", median {approximate(median)}, {100 * rate:.3g} % errors"
+    return f"{clock(part.since_ms, is_long=True)} UTC, {span(part.until_ms - part.since_ms)}: {_ends(counts)}{more}"
+
+
+def _ends(counts: Counts) -> str:
+    found = {end: getattr(counts, end) for end in _ENDS}
+    return ", ".join(f"{found[end]:,} {end}" for end in _ENDS if found[end]) or "none"
+
+
+def _columns(
+    title: str,
+    legend: Mapping[str, str],
+    rows: Sequence[tuple[int, str, Mapping[str, int]]],
+    ticks: Sequence[tuple[str, int]],
+    alt_text: str,
+) -> Columns:
+    """The chart of rows: time, label, and the height of each part."""
+    top, step = scale(max((sum(parts.values()) for _, _, parts in rows), default=0))
+    step, width = max(1, step), (RIGHT - LEFT) / max(1, len(rows))
+    columns = []
+    for nth, (at_ms, label, parts) in enumerate(rows):
+        tops = accumulate(parts.values())
+        drawn = tuple(
+            (legend[name], round(BOTTOM - HEIGHT * above / top, 1), round(HEIGHT * value / top, 1))
+            for (name, value), above in zip(parts.items(), tops, strict=True)
+            if value
+        )
+        columns.append((Zone(round(LEFT + nth * width, 1), round(width, 1), at_ms, label), drawn))
+    every = -(-len(ticks) // _MOST_TICKS) or 1
+    times = tuple((round(LEFT + nth * width, 1), *ticks[nth]) for nth in range(0, len(ticks), every))
+    marks = heights(BOTTOM, HEIGHT, top, step, number)
+    return Columns(title, legend, tuple(columns), marks, times, f"{title}: {alt_text}")

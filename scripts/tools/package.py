@@ -43,16 +43,16 @@ kit 16; what readers of the pages missed 11; `schedq dev` 3; threads in place of
 outbox 11, of which smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI,
 Flask and sessions of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batches 30; what operators see of both 18;
 notices and the archive 19; the finish of the command line 14. Zopfli saves 22, one file for all pages 41, bz2 for it
-29, one file for all scripts 37, one for the dashboard's templates 12, scripts without comments 20, Python without
-comments and without docstrings of internals 130 (see shortening.py)."""
+29, one file for all scripts 37, one for the dashboard's templates 12, static files in it and bz2 for it 3, scripts
+without comments 20, Python without comments and without docstrings of internals 130 (see shortening.py)."""
 PACKED: Final = {
     "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.md)"),
-    "schedq/dashboard/templates.json": re.compile(r"schedq/dashboard/(templates/\w+\.html)"),
+    "schedq/dashboard/files.json.bz2": re.compile(r"schedq/dashboard/((?:templates|static)/\w+\.\w+)"),
     "schedq/scripts.json": re.compile(r"schedq/((?:transitions|schedules|inspect)/[\w/]+\.lua)"),
 }
 """Files of a wheel that have the texts of many of the package's files, by their paths below the same folder.
 
-The pages are compressed with bz2, since nothing needs them to run a job: a Python may be built without bz2."""
+Two are compressed with bz2, since nothing needs them to run a job: a Python may be built without bz2."""
 TRY: Final = ROOT / "scripts" / "tools" / "installed.py"
 REPOSITORY: Final = r"https://(?:raw\.githubusercontent\.com/schedq/schedq|github\.com/schedq/schedq/blob)/main/"
 """Where files of the repository are for readers of the description."""
@@ -128,6 +128,9 @@ def recorded(files: Files) -> dict[zipfile.ZipInfo, bytes]:
 def _shortened(name: str, data: bytes) -> str:
     """The text of a file; of a script only what Redis and `schedq.transitions.scripts` read, without explanations."""
     text = data.decode()
+    if name.endswith((".js", ".css")):
+        text = re.sub(r"^(\s*(//.*\n|/\*.*?\*/\n))*\s*", "", text, flags=re.MULTILINE)
+        return re.sub(r"\s*([{};,])\s*", r"\1", text) if name.endswith(".css") else text
     if not name.endswith(".lua"):
         return text
     code = re.sub(r"--\[\[.*?\]\]", "", text, flags=re.DOTALL)

@@ -14,11 +14,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from schedq import Progress, Queue, Rate
+from schedq import Progress, Queue
 from schedq.dashboard import create_app
 from schedq.model import outcome
 from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE
 from tests.dashboard.conftest import TOKEN, Running, Served
+from tests.dashboard.crowds import crowded, fail_all
 from tests.dashboard.hostility import PAGES, fill
 from tests.inspect.scenes import report
 from tests.servers import Server
@@ -87,12 +88,6 @@ def confirmed(page: Page, label: str) -> None:
     expect(page.locator("form.confirm")).to_be_visible()
     page.locator("form.confirm").get_by_role("button", name=label, exact=True).click()
     expect(page.locator(".notice")).to_be_visible()
-
-
-def fail_all(queue: Any, count: int) -> None:
-    queue.enqueue_many([{"n": n} for n in range(count)], max_attempts=1)
-    while (job := queue.claim(timeout_ms=0)) is not None:
-        queue.fail(job, f"smtp timeout after {job.attempts} s")
 
 
 # -- seeing
@@ -417,24 +412,6 @@ def test_the_keyboard_is_enough(open_page: Open, mail: Any):
     page.keyboard.press("Enter")
 
     expect(page.locator(".notice")).to_have_text("1 job requeued.")
-
-
-def crowded(queue: Any) -> str:
-    """A queue with something on each page; a failed job."""
-    queue.purge()
-    fail_all(queue, 3)
-    queue.enqueue_many([{"task": "send_email", "args": ["ada@example.org", "w" * 300]}] * 3)
-    queue.complete(queue.claim())
-    queue.renew(queue.claim(), progress=Progress(123_456, 1_000_000, "rows of a long table " * 9))
-    queue.enqueue({"kind": "later", "text": "x" * 200}, delay=1800)
-    queue.schedules.upsert("nightly-report-of-everything", cron="0 3 * * *", task="report", tz="Europe/Berlin")
-    queue.gates.set("payments-of-a-bank-far-away", concurrency=2, key_concurrency=1, key_rate=Rate(10, per=1))
-    pay = queue.task(lambda customer: None, name="pay", gate="payments-of-a-bank-far-away", key="customer")
-    pay.enqueue_many([((f"customer-{number}@a-company.example.org",), {}) for number in range(5)])
-    queue.gates.pause("payments-of-a-bank-far-away", key="customer-3@a-company.example.org")
-    report(queue, "send_email", completed=900, failed=5, run_ms=[*range(1, 906)], late_ms=[0, 70_000])
-    report(queue, "reports.quarterly." + "0" * 60, completed=1, run_ms=[60_000], late_ms=[0])
-    return str(queue.list_failed()[0].id)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,8 @@ def test_the_log_is_filtered_and_read_from_both_ends(visitor: Visitor, busy: Que
         :2
     ] == ["failed bad"]
     assert notes(f"{log}?kind=failed") == []
+    busy.pause(task="other")
+    assert "task other" in visitor.page(f"{log}?kind=act") and "bad" not in visitor.page(f"{log}?kind=act")
     assert "bad" in visitor.page(f"{log}?task=send") and "bad" not in visitor.page(f"{log}?task=other")
 
 

@@ -96,7 +96,7 @@ def test_what_an_extra_needs_is_read_from_the_metadata() -> None:
 
 INSIDE: dict[str, tuple[str, ...]] = {
     "schedq/handbook/pages.json.bz2": ("index.md", "jobs.md"),
-    "schedq/dashboard/templates.json": ("templates/base.html", "templates/job.html"),
+    "schedq/dashboard/files.json.bz2": ("templates/base.html", "static/icon.svg"),
     "schedq/scripts.json": ("transitions/claim.lua", "transitions/shared/clock.lua", "inspect/stats.lua"),
 }
 
@@ -140,12 +140,19 @@ def test_pages_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeyp
 def test_templates_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(rendering.__file__).parent
     texts = {f"templates/{path.name}": path.read_text() for path in (folder / "templates").iterdir()}
-    (tmp_path / "templates.json").write_text(json.dumps({**texts, "templates/message.html": "<p>{{ text }}</p>"}))
+    texts |= {"templates/message.html": "<p>{{ text }}</p>", "static/dashboard.js": "live()"}
+    (tmp_path / "files.json.bz2").write_bytes(bz2.compress(json.dumps(texts).encode()))
     monkeypatch.setattr("schedq.dashboard.rendering.resources.files", lambda _: tmp_path)
 
     page = rendering.Renderer().page(rendering.PageData("message.html", {"text": "<b>"}))
 
     assert page == "<p>&lt;b&gt;</p>"
+    assert {name: (file.body, file.media) for name, file in rendering.static_files().items()} == {
+        "dashboard.js": (b"live()", "text/javascript")
+    }
+    monkeypatch.setitem(sys.modules, "bz2", None)
+    with pytest.raises(UsageError, match="built without bz2"):
+        rendering.Renderer()
 
 
 def test_scripts_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
