@@ -92,6 +92,7 @@ def examine(
     chosen: Sequence[str] = (),
     *,
     sample: int = SAMPLE,
+    writes: bool = True,
     moved: Moved = _tell_nobody,
 ) -> Report:
     """Examine the server and the named queues, or all queues found there.
@@ -100,13 +101,14 @@ def examine(
         redis: as in `Queue`.
         chosen: names of queues; empty for all.
         sample: number of entries to read of each list.
+        writes: try what schedq relies on with keys of its own; else only read.
         moved: called with the numbers of queues that have been examined, and of all.
 
     Raises:
         UsageError: the URL or a name is invalid. An error of the server becomes a finding instead.
     """
     with _queue(chosen[0] if chosen else NO_QUEUE, redis) as queue:
-        examination = _Examination(queue.address.label, redis, sample)
+        examination = _Examination(queue.address.label, redis, sample, writes=writes)
         report = examination.report
         try:
             examination.run(queue, chosen, moved)
@@ -120,11 +122,12 @@ def examine(
 class _Examination:
     """One examination: its report, and the commands that the server refused."""
 
-    def __init__(self, label: str, redis: object, sample: int) -> None:
+    def __init__(self, label: str, redis: object, sample: int, *, writes: bool) -> None:
         self.report = Report(label)
         self.refused: set[str] = set()
         self._redis = redis
         self._sample = sample
+        self._writes = writes
         self._servers: set[str] = set()
 
     def run(self, queue: Queue, chosen: Sequence[str], moved: Moved) -> None:
@@ -177,7 +180,8 @@ class _Examination:
         self._add(server.check_server(found))
         speed = self._ask(queue, probes.read_latency(queue.settings))
         self._add(findings(probes.SPEED, speed))
-        self._add(probes.check_conformance(self._ask(queue, probes.read_conformance(queue.settings))))
+        if self._writes:
+            self._add(probes.check_conformance(self._ask(queue, probes.read_conformance(queue.settings))))
         self.report.server = self.report.server or found.summary() | speed.summary()
 
     def _add(self, found: Iterable[Finding]) -> None:
