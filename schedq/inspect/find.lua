@@ -23,6 +23,7 @@ ARGV  jobs, clock
       unique: the job's unique key, or ''
       of_gate: the job's gate, or ''
       of_key: its key there, or ''
+      header: part of the stored headers, or ''
       anchors...: ids at the position (of a zset: the last one looked at); none at the beginning
 Returns  {LOOKED | MOVED, now, length of the source, entries looked at, next position, {ids at that position}, per match:
          {id, due instant or '', {field, value, ...}}}; no ids at the next position means that this was the end
@@ -100,6 +101,7 @@ if text ~= '' or error_text ~= '' then want('last_error') end
 if unique ~= '' then want('unique') end
 if of_gate ~= '' then want('gate') end
 if of_key ~= '' then want('key') end
+if header ~= '' then want('headers') end
 
 local AT_REST = {pending = {pending = true}, delayed = {pending = true, delayed = true}}
 local function is_of_state(status)
@@ -121,6 +123,7 @@ local function matches(job)
   if unique ~= '' and job[slot.unique] ~= unique then return false end
   if of_gate ~= '' and job[slot.gate] ~= of_gate then return false end
   if of_key ~= '' and job[slot.key] ~= of_key then return false end
+  if header ~= '' and not holds(job[slot.headers], header) then return false end
   if word ~= '' and not holds(payload, word) then return false end
   if error_text ~= '' and not holds(failure, error_text) then return false end
   return text == '' or holds(payload, text) or holds(failure, text)

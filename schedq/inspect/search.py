@@ -44,6 +44,7 @@ class Filter:
         unique: the jobs' unique key.
         gate: the jobs' gate.
         key: their key there.
+        header: text in the stored headers, as JSON has it.
     """
 
     task: str = ""
@@ -54,6 +55,7 @@ class Filter:
     unique: str = ""
     gate: str = ""
     key: str = ""
+    header: str = ""
 
     @classmethod
     def of(
@@ -183,7 +185,7 @@ def checked_state(state: object, states: Sequence[str] = STATES) -> str:
 _FIND: Final = Binding(
     "find",
     *("source", "order", "state", "position", "length", "most", "carry"),
-    *("age_field", "least_age", "most_age", "word", "text", "error_text", "unique", "of_gate", "of_key"),
+    *("age_field", "least_age", "most_age", "word", "text", "error_text", "unique", "of_gate", "of_key", "header"),
     "anchors",
 )
 MOST_FOUND: Final = 150
@@ -261,14 +263,13 @@ def scan_page(
         most: the most matches to return.
         carry: what to return of each match: its "id", its "payload" or "all" its fields.
     """
-    order = "due" if cursor.is_in_zset else "newest" if is_newest_first else "oldest"
     state = PENDING if cursor.state == _HELD else cursor.state
     return Operation(
         "find",
         *_FIND(
             queue,
             source=getattr(queue.keys, cursor.state),
-            order=order,
+            order="due" if cursor.is_in_zset else "newest" if is_newest_first else "oldest",
             state=state,
             position=cursor.position,
             length=length,
@@ -283,6 +284,7 @@ def scan_page(
             unique=wanted.unique,
             of_gate=wanted.gate,
             of_key=wanted.key,
+            header=wanted.header,
             anchors=cursor.there,
         ),
         partial(_scan_page, cursor.state),
