@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from schedq.dashboard import api, new_job
+from schedq.dashboard import across, api, new_job, search
 from schedq.dashboard.actions import ACTIONS, ActionRoutes
 from schedq.dashboard.hosts import Hosts
 from schedq.dashboard.live import LiveStreams, Regions
@@ -52,6 +52,9 @@ _TITLES: Final = {
     429: "Wait",
     503: "Redis is unavailable",
 }
+
+
+_PAGES: Final = {**PAGES, **across.PAGES, "/search": search.search}
 
 
 class Dashboard:
@@ -91,7 +94,7 @@ class Dashboard:
     # -- routes
 
     def _routes(self) -> list[Route]:
-        routes = [Route(path, partial(self._show, page), methods=["GET"]) for path, page in PAGES.items()]
+        routes = [Route(path, partial(self._show, page), methods=["GET"]) for path, page in _PAGES.items()]
         routes.append(Route("/static/{file}", self._static))
         routes.append(Route("/api/openapi.json", partial(api.openapi, self._title), methods=["GET"]))
         routes += [
@@ -125,7 +128,8 @@ class Dashboard:
         return partial(self._live.serve, f"{base(request)} {inner_path(request)}?{request.url.query}", render)
 
     async def _whole(self, page: Page, request: Request) -> Response:
-        return self._respond(request, await page(request, self._pool))
+        data = await page(request, self._pool)
+        return RedirectResponse(base(request) + data.location, 303) if data.location else self._respond(request, data)
 
     async def _on_error(self, request: Request, error: Exception) -> Response:
         """The page for a refusal, or for an error of Redis or of the request."""

@@ -144,6 +144,7 @@ def _row(name: str, stats: Stats | SchedqError, samples: list[Sample] | SchedqEr
         "rate": rate(samples, cast("dict[str, int]", stats), now, 60),
         "lateness_ms": samples[-1].lateness_p99_ms if samples else None,
         "overdue_ms": max(0, now - due) if due else 0,
+        "samples": samples,
         "lines": sparklines(samples, now, WINDOWS[window]),
     }
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from schedq.dashboard.late import Late
 from schedq.errors import Conflict
 from schedq.model.settings import NO_QUEUE, RETRY_S
 from schedq.queue.queue import AsyncQueue
@@ -27,10 +28,17 @@ class _PooledQueue:
 
 
 class QueuePool:
-    """Opens queues of one Redis, with one connection each, and keeps a bounded number of them open."""
+    """Opens queues of one Redis, with one connection each, and keeps a bounded number of them open.
+
+    Attributes:
+        redis: the Redis, as in `Queue`.
+        late: results about its queues that are made in the background.
+        label: where it is.
+    """
 
     def __init__(self, redis: object) -> None:
         self.redis = redis
+        self.late = Late()
         self._open: OrderedDict[str, _PooledQueue] = OrderedDict()
         self.label = AsyncQueue.for_operator(NO_QUEUE, redis=redis).address.label
 
@@ -62,6 +70,7 @@ class QueuePool:
 
     async def aclose(self) -> None:
         """Close all connections."""
+        self.late.close()
         entries = [*self._open.values()]
         self._open.clear()
         for entry in entries:

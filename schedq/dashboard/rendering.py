@@ -67,6 +67,16 @@ def pretty(text: str) -> str:
     return shortened(display.pretty(text) if len(text) <= MOST_SHOWN else text)
 
 
+def size(amount: int) -> str:
+    """An amount of memory."""
+    value, unit = float(amount), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{display.number(round(value, 1))} {unit}"
+
+
 def segment(text: str) -> str:
     """A name as a segment of a URL path."""
     return quote(text, safe="")
@@ -87,6 +97,7 @@ def _passes(check: Callable[[object], object]) -> Callable[[object], bool]:
 
 _FILTERS: Final = {
     "number": display.number,
+    "size": size,
     "iso": iso,
     "utc": utc,
     "clock": clock,
@@ -125,12 +136,14 @@ class PageData:
         context: variables of the template.
         status: the HTTP status.
         every_s: minimum seconds between two updates of the live regions.
+        location: the path of another page to go to instead, or ''.
     """
 
     template: str
     context: dict[str, Any] = field(default_factory=dict)
     status: int = 200
     every_s: float = 1.0
+    location: str = ""
 
 
 class Renderer:

@@ -46,6 +46,11 @@ PAGES = (
     "/queues/mail/gates/g0",
     "/queues/mail/workers",
     "/queues/mail/log",
+    *(f"/jobs?state={state}" for state in ("pending", "delayed", "processing", "completed", "failed", "broken")),
+    "/failed",
+    "/schedules",
+    "/workers",
+    "/search?q=%3Cscript%3Ewindow.hit",
 )
 
 

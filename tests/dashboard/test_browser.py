@@ -395,7 +395,7 @@ def test_the_keyboard_is_enough(open_page: Open, mail: Any):
     page.keyboard.press("g")
     page.keyboard.press("j")
     page.wait_for_url("**/jobs")
-    page.keyboard.press("/")
+    page.keyboard.press("f")
     expect(page.get_by_label("Task")).to_be_focused()
     depth(page, "failed").focus()
     page.locator(".depths a.failed").focus()

@@ -85,6 +85,8 @@ def test_hostile_texts_are_escaped_in_addresses_filters_and_forms_too(text: str,
     csrf = visitor.token("/queues/mail/workers")
     responses = [
         visitor.get("/queues/mail/jobs", params={"task": text, "text": text, "error": text, "state": "failed"}),
+        visitor.get("/search", params={"q": text, "kind": "text", "queue": text, "at": text}),
+        visitor.get("/jobs", params={"queue": text, "state": text, "offset": text}),
         visitor.get("/queues/mail/jobs", params={"older": text, "cursor": text, "state": text, "limit": text}),
         visitor.http.get(
             f"/queues/{text.encode().hex()}{text}".replace("\x00", "%00")

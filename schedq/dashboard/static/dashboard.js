@@ -209,13 +209,13 @@
     count();
   });
 
-  // -- keyboard shortcuts: g and a letter open a page, / focuses the filter
+  // -- keyboard shortcuts: g and a letter open a page, / focuses the search, f the filter
 
   let before = "";
   document.addEventListener("keydown", (event) => {
     if (dialog.open || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
-    if (event.key === "/") {
-      const filter = document.querySelector('.filter input:not([type="hidden"])');
+    if (event.key === "/" || (event.key === "f" && before !== "g")) {
+      const filter = document.querySelector(event.key === "/" ? "#seek" : '.filter input:not([type="hidden"])');
       if (filter) {
         event.preventDefault();
         filter.focus();

@@ -1,0 +1,146 @@
+"""Search in all queues for a job id, a text or a header; a request looks at a bounded number of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from schedq.dashboard import pages
+from schedq.dashboard.across import matching, typed_queue
+from schedq.dashboard.queue_pool import QueuePool
+from schedq.dashboard.rendering import PageData, segment
+from schedq.errors import Conflict, UsageError
+from schedq.inspect.queue_names import existing
+from schedq.inspect.search import Filter, find
+from schedq.model.keys import QueueKeys, checked_id
+from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
+from schedq.model.payload import encode
+from schedq.model.records import JobRecord
+from schedq.model.settings import NO_QUEUE
+
+_STATES: Final = (FAILED, PROCESSING, PENDING, DELAYED, COMPLETED, CANCELLED)
+"""The order in which the jobs of a queue are searched."""
+_KINDS: Final = {"any": "job id or text", "text": "text in payload or error", "header": "header"}
+_MOST_LOOKED: Final = 50_000
+_LOOKED_AT_ONCE: Final = 5_000
+_MOST_FOUND: Final = 50
+_MOST_S: Final = 2.0
+_MOST_QUEUES: Final = 5_000
+"""The most queues in which an id is looked for."""
+
+
+async def search(request: Request, pool: QueuePool) -> PageData:
+    """The job with an id, or the jobs with a text or a header; not live, because searching costs too much."""
+    text = request.query_params.get("q", "").strip()[: pages.MOST_TYPED]
+    kind = pages._one_of(request, "kind", _KINDS, "any")
+    at, cursor = request.query_params.get("at", ""), request.query_params.get("cursor") or None
+    typed = typed_queue(request)
+    names = matching(await pool.names(), typed)
+    context: dict[str, Any] = {
+        "text": text,
+        "kind": kind,
+        "kinds": _KINDS,
+        "typed": typed,
+        "holders": (),
+        "found": None,
+    }
+    if text and kind == "any" and not at:
+        holders = await _holders(pool, names[:_MOST_QUEUES], text)
+        if len(holders) == 1:
+            return PageData("search.html", context, location=f"/queues/{segment(holders[0])}/jobs/{segment(text)}")
+        context["holders"] = holders
+    if text and not context["holders"]:
+        state = pages._one_of(request, "state", _STATES, _STATES[0])
+        wanted, is_wanted = _wanted(text, kind)
+        found = _Search([name for name in names if name >= at], at, state, cursor)
+        await found.look(pool, wanted, is_wanted)
+        context["found"] = found
+        here = {"q": text, "kind": kind, "queue": typed}
+        context["ahead"] = pages._query_string(here | found.ahead) if found.ahead else ""
+        context["is_first"] = not at
+        context["instead"] = pages._query_string(here | {"kind": "text" if kind == "header" else "header"})
+    return PageData("search.html", context)
+
+
+async def _holders(pool: QueuePool, names: Sequence[str], job_id: str) -> list[str]:
+    """The queues that have a job of this id."""
+    try:
+        checked_id(job_id)
+    except UsageError:
+        return []
+    async with pool.open(NO_QUEUE) as queue:
+        keys = {QueueKeys(name, queue.settings.tagged).job(job_id): name for name in names}
+        if not queue.settings.tagged:
+            there, _ = await queue._drive(existing([*keys]))
+            return [name for key, name in keys.items() if key in there]
+    found = []
+    for key, name in keys.items():  # in a cluster, each queue is on one of several servers
+        async with pool.open(name) as queue:
+            if (await queue._drive(existing([key])))[0]:
+                found.append(name)
+    return found
+
+
+def _wanted(text: str, kind: str) -> tuple[Filter, Callable[[JobRecord], bool]]:
+    """The filter for the server, and what decides in the end."""
+    if kind != "header":
+        return Filter.of(text=text), lambda _: True
+    name, has_name, value = text.partition("=")
+    if has_name and name and value:
+        return Filter(header=encode(value, 10**6)), lambda job: job.headers.get(name) == value
+    return Filter(header=encode(text, 10**6)[1:-1]), lambda job: any(text in each for each in job.headers.values())
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search through the jobs of queues, state by state.
+
+    Attributes:
+        names: the queues that are still to be searched.
+        at: the one in which the search begins.
+        state: the state in which it begins there.
+        cursor: where in that state.
+        jobs: what was found, with the names of the queues.
+        looked: how many jobs were looked at.
+        left: how many queues are not searched to the end.
+        problems: which queues can't be searched, with the reasons.
+        ahead: where to continue; {} at the end.
+    """
+
+    names: list[str]
+    at: str
+    state: str
+    cursor: str | None
+    jobs: list[tuple[str, JobRecord]] = field(default_factory=list)
+    looked: int = 0
+    left: int = 0
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    ahead: dict[str, str] = field(default_factory=dict)
+
+    async def look(self, pool: QueuePool, wanted: Filter, is_wanted: Callable[[JobRecord], bool]) -> None:
+        """Search until enough is found, enough jobs were looked at, or two seconds have passed."""
+        until = monotonic() + _MOST_S
+        for nth, name in enumerate(self.names):
+            first = _STATES.index(self.state) if name == self.at else 0
+            cursor = self.cursor if name == self.at else None
+            try:
+                for state in _STATES[first:]:
+                    is_over = False
+                    while not is_over:
+                        if self.looked >= _MOST_LOOKED or len(self.jobs) >= _MOST_FOUND or monotonic() > until:
+                            self.ahead = {"at": name, "state": state, "cursor": cursor or ""}
+                            self.left = len(self.names) - nth
+                            return
+                        async with pool.open(name) as queue:
+                            length = min(_LOOKED_AT_ONCE, _MOST_LOOKED - self.looked)
+                            most = _MOST_FOUND - len(self.jobs)
+                            page = await queue._drive(find(queue.settings, state, wanted, most, cursor, length))
+                        self.looked += page.looked
+                        self.jobs += [(name, job) for job in page.jobs if is_wanted(job)]
+                        cursor, is_over = page.cursor, page.cursor is None
+            except Conflict as error:
+                self.problems.append((name, str(error)))
