@@ -31,7 +31,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from zopfli import ZipFile
 
-from scripts.tools.shortening import public_words, shortened
+from scripts.tools.shortening import Public, shortened
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 Files = Mapping[zipfile.ZipInfo, bytes]
@@ -42,9 +42,11 @@ clearer texts in the code, added 85; dependencies of tasks and typed data 16; la
 kit 16; what readers of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the
 outbox 11, of which smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI,
 Flask and sessions of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batches 30; what operators see of both 18;
-notices and the archive 19; the finish of the command line 14. Zopfli saves 22, one file for all pages 41, bz2 for it
+notices and the archive 19; the finish of the command line 14; figures of tasks 6; the dashboard's API 9, its
+pages across queues 10, those of tasks 12. Zopfli saves 22, one file for all pages 41, bz2 for it
 29, one file for all scripts 37, one for the dashboard's templates 12, static files in it and bz2 for it 3, scripts
-without comments 20, Python without comments and without docstrings of internals 130 (see shortening.py)."""
+without comments 20, Python without comments, and without docstrings and types of internals, 170, and with a space for
+each level 9 (see shortening.py)."""
 PACKED: Final = {
     "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.md)"),
     "schedq/dashboard/files.json.bz2": re.compile(r"schedq/dashboard/((?:templates|static)/\w+\.\w+)"),
@@ -93,7 +95,7 @@ def compress(wheel: Path) -> None:
     smaller = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=3) as archive:
         files: dict[zipfile.ZipInfo, bytes] = {file: built.read(file) for file in built.infolist()}
-        public = public_words()
+        public = Public.of()
         for file, data in files.items():
             if file.filename.endswith(".py"):
                 files[file] = shortened(file.filename, data.decode(), public).encode()

@@ -12,10 +12,13 @@ import re
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _HELP: Final = re.compile(r"schedq/cli/|.*/management/commands/")
 """Files whose docstrings are shown by commands."""
+_INTERNAL: Final = re.compile(
+    r"schedq/(background|connection|dashboard|doctor|inspect|isolation|model|queue|schedules|transitions|worker|workflows)/"
+)
 _TYPED: Final = re.compile(r"schedq/(integrations|dependencies|testing)/")
 """Files whose functions may be given to frameworks, which read their types."""
 _PARTS_OF_STRINGS: Final = {getattr(tokenize, name, -1) for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END")}
@@ -24,12 +27,43 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
 
-def public_words(reference: str | None = None) -> frozenset[str]:
-    """Every word of the reference: the names of all public classes, functions and methods are among them."""
-    return frozenset(re.findall(r"\w+", _REFERENCE.read_text() if reference is None else reference))
+class Public(NamedTuple):
+    """Names that users see.
+
+    Attributes:
+        words: every word of the reference, which may be a name of a module outside of the internal ones.
+        top: functions and classes.
+        methods: methods and properties.
+    """
+
+    words: frozenset[str]
+    top: frozenset[str]
+    methods: frozenset[str]
+
+    @classmethod
+    def of(cls, reference: str | None = None) -> Public:
+        """The names in the handbook's reference."""
+        text = _REFERENCE.read_text() if reference is None else reference
+        top, methods = (frozenset(re.findall(mark, text, re.MULTILINE)) for mark in (r"^- `(\w+)", r"^ +- `\.(\w+)"))
+        return cls(frozenset(re.findall(r"\w+", text)), top | {"create_app"}, methods)
+
+    def here(self, path: str, tree: ast.AST) -> Public:
+        """The names of a file: those of internal modules are public only as the reference has them."""
+        found = self if _INTERNAL.match(path) else Public(self.words, self.words, self.words)
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name in found.top]
+        members = {
+            each.name for node in classes for each in node.body if isinstance(each, Function) and each.name[0] != "_"
+        }
+        return found._replace(methods=found.methods | members)
+
+    def has(self, node: ast.AST, parent: ast.AST) -> bool:
+        """Whether users see this definition; functions within functions are never seen."""
+        if not isinstance(node, Definition) or isinstance(parent, Function):
+            return False
+        return node.name in (self.methods if isinstance(parent, ast.ClassDef) else self.top)
 
 
-def shortened(path: str, text: str, public: frozenset[str]) -> str:
+def shortened(path: str, text: str, public: Public) -> str:
     """Return the text of a Python file without comments, and without docstrings and types of what is not public.
 
     Args:
@@ -37,12 +71,13 @@ def shortened(path: str, text: str, public: frozenset[str]) -> str:
         text: its text.
         public: names whose docstrings and types stay.
     """
-    public = public | set(_methods(ast.parse(text), public))
+    public = public.here(path, ast.parse(text))
     if not _TYPED.match(path):
         text = _without_types(text, public)
     lines = text.splitlines(keepends=True)
     if not _HELP.match(path):
-        for node, is_alone in _unneeded(ast.parse(text), public):
+        tree = ast.parse(text)
+        for node, is_alone in _unneeded(tree, tree, public):
             assert node.end_lineno is not None
             lines[node.lineno - 1 : node.end_lineno] = ["\n"] * (node.end_lineno - node.lineno + 1)
             if is_alone:
@@ -64,14 +99,7 @@ def _less_indented(text: str) -> str:
     return "".join(lines)
 
 
-def _methods(tree: ast.AST, public: frozenset[str]) -> Iterator[str]:
-    """The names of the methods of public classes; the reference leaves out those of data."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name in public:
-            yield from (each.name for each in node.body if isinstance(each, Function) and each.name[0] != "_")
-
-
-def _without_types(text: str, public: frozenset[str]) -> str:
+def _without_types(text: str, public: Public) -> str:
     """The text without the annotations of functions that are not public; those of methods such as `__init__` stay."""
     lines = [line.encode() for line in text.splitlines(keepends=True)]  # positions count bytes
     for begin, end in sorted(_annotations(ast.parse(text), public, lines), reverse=True):
@@ -83,28 +111,35 @@ def _without_types(text: str, public: frozenset[str]) -> str:
 
 
 def _annotations(
-    tree: ast.AST, public: frozenset[str], lines: Sequence[bytes]
+    tree: ast.AST, public: Public, lines: Sequence[bytes]
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Where they begin and end: row and column behind the name of a parameter, or of the arrow, and behind the type."""
     for variable in _variables(tree):
-        kind, target = variable.annotation, variable.target
-        yield (target.end_lineno or 0, target.end_col_offset or 0), (kind.end_lineno or 0, kind.end_col_offset or 0)
-    for node in ast.walk(tree):
-        if not isinstance(node, Function) or node.name in public or node.name.startswith("__") or node.decorator_list:
-            continue
+        target = variable.target
+        yield (target.end_lineno or 0, target.end_col_offset or 0), _end_of(variable.annotation)
+    for node in _functions(tree, public):
         arguments = node.args
         for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
             if each is not None and each.annotation is not None:
-                assert each.annotation.end_lineno is not None
-                assert each.annotation.end_col_offset is not None
-                begin = each.lineno, each.col_offset + len(each.arg.encode())
-                yield begin, (each.annotation.end_lineno, each.annotation.end_col_offset)
-        if (found := node.returns) is not None:
-            assert found.end_lineno is not None
-            assert found.end_col_offset is not None
-            arrow = lines[found.lineno - 1].rfind(b" ->", 0, found.col_offset)
+                yield (each.lineno, each.col_offset + len(each.arg.encode())), _end_of(each.annotation)
+        if (returns := node.returns) is not None:
+            arrow = lines[returns.lineno - 1].rfind(b" ->", 0, returns.col_offset)
             if arrow >= 0:
-                yield (found.lineno, arrow), (found.end_lineno, found.end_col_offset)
+                yield (returns.lineno, arrow), _end_of(returns)
+
+
+def _end_of(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or 0, node.end_col_offset or 0
+
+
+def _functions(node: ast.AST, public: Public) -> Iterator[Function]:
+    """Functions that are not public, except those that a decorator or Python itself may look at."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function):
+            is_plain = not (child.name.startswith("__") or child.decorator_list)
+            if is_plain and not public.has(child, node):
+                yield child
+        yield from _functions(child, public)
 
 
 def _variables(node: ast.AST, *, is_local: bool = False) -> Iterator[ast.AnnAssign]:
@@ -113,8 +148,9 @@ def _variables(node: ast.AST, *, is_local: bool = False) -> Iterator[ast.AnnAssi
         if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name) and child.value is not None:
             if is_local or (isinstance(node, ast.Module) and child.target.id[0] == "_"):
                 yield child
-        elif not isinstance(child, ast.ClassDef):
-            yield from _variables(child, is_local=is_local or isinstance(child, Function))
+        else:
+            inside = isinstance(child, Function) or (is_local and not isinstance(child, ast.ClassDef))
+            yield from _variables(child, is_local=inside)
 
 
 def _without_comments(text: str) -> str:
@@ -126,17 +162,15 @@ def _without_comments(text: str) -> str:
     return "".join(lines)
 
 
-def _unneeded(node: ast.AST, public: frozenset[str]) -> Iterator[tuple[ast.Expr, bool]]:
+def _unneeded(node: ast.AST, parent: ast.AST, public: Public) -> Iterator[tuple[ast.Expr, bool]]:
     """The docstrings below a node that no help shows, and whether each is all that its body has."""
-    is_public = isinstance(node, Definition) and node.name in public
+    is_public = public.has(node, parent)
     if isinstance(node, ast.Module | Definition):
         for number, each in enumerate(node.body):
             if isinstance(each, ast.Expr) and _is_text(each.value) and not (number == 0 and is_public):
                 yield each, len(node.body) == 1
-    if isinstance(node, Function):  # a method of any class may be inherited by a public one
-        public = frozenset()
     for child in ast.iter_child_nodes(node):
-        yield from _unneeded(child, public)
+        yield from _unneeded(child, node, public)
 
 
 def _is_text(value: ast.expr) -> bool:

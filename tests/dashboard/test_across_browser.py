@@ -10,13 +10,12 @@ from playwright.sync_api import expect
 from schedq import Queue
 from tests.cli.scenes import beat
 from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE
+from tests.dashboard.crowds import crowded, fail_all
 from tests.dashboard.test_browser import (  # noqa: F401 - fixtures
     CHROMIUM,
     PICTURES,
     Open,
     browser,
-    crowded,
-    fail_all,
     live,
     mail,
     open_page,

@@ -19,6 +19,7 @@ from schedq.dashboard import rendering
 from schedq.errors import UsageError
 from schedq.transitions import scripts
 from scripts.tools import package, shortening
+from scripts.tools.shortening import Public
 
 
 def described(text: str = "See [the page](https://example.org/page.md) and [below](#below).") -> EmailMessage:
@@ -207,23 +208,73 @@ class Verbs:
 
 
 def test_a_file_of_the_wheel_keeps_its_code_its_lines_and_the_help_of_public_names() -> None:
-    found = shortening.shortened("schedq/queue/queue.py", SOURCE, frozenset({"Queue", "enqueue"}))
+    found = shortening.shortened("schedq/queue/queue.py", SOURCE, PUBLIC)
 
     assert [line for line in found.splitlines() if '""' in line] == [
-        '    """A queue.',
+        ' """A queue.',
         '    """',
-        '        """Enqueue."""',
-        '        ""',
-        '        """The name alone is public."""',
-        '            ""',
+        '  """Enqueue."""',
+        '  ""',
+        '  """The name alone is public."""',
+        '   ""',
     ]
     assert "#" not in found.replace("# not a comment", "")
-    assert [*map(_place, _definitions(found))] == [*map(_place, _definitions(SOURCE))]
+    assert [_place(each) for each in _definitions(found)] == [_place(each, 4) for each in _definitions(SOURCE)]
     assert found.count("\n") == SOURCE.count("\n")
 
 
+PUBLIC = Public.of("- `Queue(name)`: a queue\n    - `.enqueue(payload)`: enqueue\n")
+TYPED = '''
+_LIMIT: int = 3
+NAMES: dict[str, int] = {}
+
+
+class Queue:
+    number: int = 0
+
+    def enqueue(self, payload: object, *, delay: float = 0) -> str:
+        def inner(one: int, *rest: str) -> None: ...
+
+        found: list[int] = [one for one in range(_LIMIT)]
+        return (
+            "a text\\n    of two lines"
+            """
+    with more"""
+        )
+
+    def _own(
+        self,
+        one: dict[
+            str, int
+        ],
+        two: int = 1,
+    ) -> list[int]: ...
+
+
+def settle(queue: Queue) -> None: ...
+'''
+
+
+def test_types_of_what_is_not_public_are_left_out() -> None:
+    found = shortening.shortened("schedq/transitions/settle.py", TYPED, PUBLIC)
+
+    assert "_LIMIT = 3" in found
+    assert "NAMES: dict[str, int] = {}" in found
+    assert " number: int = 0" in found
+    assert " def enqueue(self, payload: object, *, delay: float = 0) -> str:" in found
+    assert "  def inner(one, *rest): ..." in found
+    assert "def settle(queue): ..." in found
+    assert "dict[" not in found.partition("_own")[2]
+    assert '"a text\\n    of two lines"' in found
+    assert "\n    with more" in found
+    assert [_place(each) for each in _definitions(found)] == [
+        (name.replace("AnnAssign", "Assign") if line in (2, 12) else name, line, column)
+        for name, line, column in (_place(each, 4) for each in _definitions(TYPED))
+    ]
+
+
 def test_the_help_of_a_command_stays() -> None:
-    found = shortening.shortened("schedq/cli/jobs.py", SOURCE, frozenset())
+    found = shortening.shortened("schedq/cli/jobs.py", SOURCE, Public.of(""))
 
     assert [each for each in _docstrings(SOURCE) if each not in _docstrings(found)] == []
 
@@ -232,8 +283,8 @@ def _definitions(text: str) -> list[ast.stmt]:
     return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and not _is_text(node)]
 
 
-def _place(node: ast.stmt) -> tuple[str, int, int]:
-    return type(node).__name__, node.lineno, node.col_offset
+def _place(node: ast.stmt, spaces: int = 1) -> tuple[str, int, int]:
+    return type(node).__name__, node.lineno, node.col_offset // spaces
 
 
 def _is_text(node: ast.stmt) -> bool:
