@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,7 +31,7 @@ from schedq.inspect.queue_names import nearest
 from schedq.inspect.stats import Stats
 from schedq.inspect.timeline import Timeline
 from schedq.model.groups import BatchProgress, ChildFailure
-from schedq.model.lifecycle import BROKEN, JOB_STATES
+from schedq.model.lifecycle import BROKEN, FINISHED, JOB_STATES
 from schedq.model.progress import Progress
 from schedq.model.records import JobRecord
 from schedq.model.times import parsed_duration
@@ -168,13 +168,17 @@ async def _jobs(queue: AsyncQueue, values: Values) -> dict[str, Any]:
             raise UsageError(f"cursor {cursor!r:.60} is not for broken jobs")
         offset = int(cursor or 0)
         notes, stats = await asyncio.gather(queue.list_broken(offset, limit), queue.stats())
+        so_far: dict[str, int] = {}
         rows, looked, total = [*map(asdict, notes)], len(notes), stats["broken_depth"]
         ahead = str(offset + limit) if len(notes) == limit else None
     else:
-        page = await queue.inspector.find(state, **criteria(values), limit=limit, cursor=cursor)
+        found, stats = await asyncio.gather(
+            queue.inspector.find(state, **criteria(values), limit=limit, cursor=cursor), queue.stats()
+        )
+        page, so_far = found, {state: cast("dict[str, int]", stats)[f"{state}_total"]} if state in FINISHED else {}
         rows, looked, total, ahead = [*map(plain, page.jobs)], page.looked, page.total, page.cursor
-    found = {"jobs": [{"state": state, **row} for row in rows], "totals": {state: total}}
-    return found | {"looked": {state: looked}, "cursors": {state: ahead} if ahead else {}}
+    listed = {"jobs": [{"state": state, **row} for row in rows], "totals": {state: total}, "so_far": so_far}
+    return listed | {"looked": {state: looked}, "cursors": {state: ahead} if ahead else {}}
 
 
 async def _job(queue: AsyncQueue, values: Values) -> dict[str, Any]:
@@ -303,6 +307,7 @@ ROUTES: Final[Mapping[str, ApiRoute]] = {
             **_QUEUE,
             "jobs": [({"state": str, **_LISTED_JOB}, {"state": str, "id": str, "reason": str, "at_ms": int})],
             "totals": dict[str, int],
+            "so_far": dict[str, int],
             "looked": dict[str, int],
             "cursors": dict[str, str],
         },

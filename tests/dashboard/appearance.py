@@ -1,5 +1,8 @@
 """What a browser finds wrong with the appearance of a page: scripts that return a list of texts."""
 
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
 # Words of the dashboard's own that stand on two lines.
 BROKEN = """() => {
   const broken = [];
@@ -64,3 +67,10 @@ PALE = """() => {
   }
   return pale;
 }"""
+
+
+def inaccessible(page: Page) -> list[str]:
+    """What is against the Web Content Accessibility Guidelines 2.2, at their level AA, and where."""
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa"]
+    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": tags}}).response["violations"]
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]

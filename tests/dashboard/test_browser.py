@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from schedq import Progress, Queue
 from schedq.dashboard import create_app
 from schedq.model import outcome
-from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE
+from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE, inaccessible
 from tests.dashboard.conftest import TOKEN, Running, Served
 from tests.dashboard.crowds import crowded, fail_all
 from tests.dashboard.hostility import PAGES, fill
@@ -397,7 +396,6 @@ def test_the_keyboard_is_enough(open_page: Open, mail: Any):
     page.wait_for_url("**/jobs")
     page.keyboard.press("f")
     expect(page.get_by_label("Task")).to_be_focused()
-    depth(page, "failed").focus()
     page.locator(".depths a.failed").focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/jobs?state=failed")
@@ -475,13 +473,6 @@ def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, 
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert page.evaluate(BROKEN) == [], path
         assert page.evaluate(OVERLAPPING) == [], path
-
-
-def inaccessible(page: Page) -> list[str]:
-    """What is against the Web Content Accessibility Guidelines 2.2, at their level AA, and where."""
-    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa"]
-    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": tags}}).response["violations"]
-    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
 
 
 class other_site:  # noqa: N801 - reads as what it makes
