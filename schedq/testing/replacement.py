@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -32,7 +33,9 @@ def known_queues() -> list[QueueBase]:
     """
     names = [queue.settings.name for queue in all_queues.values()]
     if len(names) > len(set(names)):
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # a queue that an earlier test did not close
+            gc.collect()
     return list(dict.fromkeys(all_queues.values()))
 
 

@@ -238,6 +238,7 @@ def test_on_a_terminal_progress_is_shown_and_ctrl_c_ends_it(
     assert run(command).err == "", "without a terminal"
 
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(output, "QUICK_S", 0)
     send = connections._round_trip
 

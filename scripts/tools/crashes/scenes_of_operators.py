@@ -9,7 +9,7 @@ from schedq import Queue
 from schedq.inspect import bulk, samples, search, snapshot, stats, summary
 from schedq.inspect.bulk import purge_page
 from schedq.model.tasks import NO_OPTIONS, TaskOptions
-from schedq.transitions import announce, cancel, heartbeat, pause, promote, requeue, reschedule
+from schedq.transitions import announce, cancel, count_tasks, heartbeat, pause, promote, requeue, reschedule
 from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, failed_job, held_jobs
 from tests.doors import Clock
 
@@ -123,6 +123,12 @@ def _beat(queue: Queue, clock: Clock) -> Staged:
     return Staged(heartbeat.beat(queue.settings, "w-1", {"pid": 7}), [queue.enqueue(1)], goes_on=True)
 
 
+def _count_tasks(queue: Queue, clock: Clock) -> Staged:
+    queue._ask(heartbeat.beat(queue.settings, "w-1", {"pid": 7}))
+    counted = {"send": "1 0 0 0 5|5 0|5:1|0:1", "report": "0 1 2 0 90|70 3|9:3|4:3"}
+    return Staged(count_tasks.count_tasks(queue.settings, "w-1", 1, counted), [queue.enqueue(1)])
+
+
 def _sample(queue: Queue, clock: Clock) -> Staged:
     """The third sample of an unchanged period, and before it one that claims to come from the future."""
     job_id = queue.enqueue(1, delay=300)
@@ -202,6 +208,7 @@ SCENES: Final = (
     Scene("note", _note),
     Scene("wake", _wake),
     Scene("beat", _beat),
+    Scene("count tasks", _count_tasks),
     Scene("sample", _sample),
     Scene("look over", _skim),
     Scene("stop worker", _stop),

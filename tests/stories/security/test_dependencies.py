@@ -82,6 +82,7 @@ EXTRAS = {
         "honcho": "starts what the Procfile names",
         "kubernetes-validate": "checks the Kubernetes resources",
         "mypy": "checks types",
+        "axe-playwright-python": "examines pages for the accessibility guidelines",
         "playwright": "drives a browser",
         "pyright": "checks the types that editors show",
         "ruff": "formats and lints",
