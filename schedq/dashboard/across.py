@@ -90,7 +90,7 @@ async def overview(request: Request, pool: QueuePool) -> PageData:
     rows = [row for row in data.context["rows"] if not row["problem"]]
     names = [row["name"] for row in rows]
     found, _ = await of_each(pool, names, _status)
-    redis = await _redis(pool)  # by itself, because the work of this process would count as latency
+    redis = await _redis(pool)  # alone: other work of this process would count as latency
     window_ms = WINDOWS[data.context["window"]]
     now_ms = max((row["now_ms"] for row in rows), default=0)
     context = {

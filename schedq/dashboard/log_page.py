@@ -105,13 +105,7 @@ def _kind(move: str) -> str:
 def _matching(queue: Settings, entries: Sequence[LogEntry], typed: Mapping[str, str]) -> RoundTrips[list[LogEntry]]:
     """Those that match; only stored records say which task a job calls."""
     kind, who, task = typed["kind"], typed["who"], typed["task"]
-    found = [
-        entry
-        for entry in entries
-        if kind in ("", _kind(entry.move))
-        and who in entry.fields.get("who", "")
-        and (not who or entry.fields.get("who"))
-    ]
+    found = [entry for entry in entries if kind in ("", _kind(entry.move)) and who in entry.fields.get("who", "")]
     if not task:
         return found
     matching = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,7 @@ from schedq.transitions import Operation, RoundTrips, pairs, unwrap
 
 _FIVE_MINUTES_MS: Final = 300_000
 _HOUR_MS: Final = 3_600_000
+_INSTANT: Final = re.compile(r"[0-9]{1,15}")
 _SPANS: Final = {"m": _FIVE_MINUTES_MS, "h": _HOUR_MS}
 FINE_MS: Final = 24 * _FIVE_MINUTES_MS
 """How far the counts of five minutes reach back; those of hours reach back 48 hours."""
@@ -119,7 +121,7 @@ def read_task_stats(fields: Mapping[str, str], now_ms: int) -> TaskStats:
         when, _, task = name.partition(":")
         if when == "t":
             ever[task] = Counts.from_text(text)
-        elif when[:1] in _SPANS and when[1:].isascii() and when[1:].isdigit():
+        elif when[:1] in _SPANS and _INSTANT.fullmatch(when[1:]):
             times.setdefault((int(when[1:]), _SPANS[when[0]]), {})[task] = Counts.from_text(text)
     found = (CountedTime(since, since + length, tasks) for (since, length), tasks in sorted(times.items()))
     return TaskStats(now_ms, tuple(found), CountedTime(0, now_ms, ever))

@@ -206,11 +206,14 @@ class BatchProgress(NamedTuple):
         )
 
 
+_FAILURE: Final = re.compile(r"(\d{1,15}) (\d{1,15}) (.*)", re.DOTALL)
+
+
 class ChildFailure(NamedTuple):
     """One child that failed.
 
     Attributes:
-        number: its number, from 0 on in the order in which items were added.
+        number: its number, from 0 on in the order in which items were added; -1 if what is stored of it is damaged.
         error: what went wrong, in short.
         args: the arguments of its call; () if they are not known.
         kwargs: the keyword arguments of its call.
@@ -226,17 +229,23 @@ class ChildFailure(NamedTuple):
     @classmethod
     def from_line(cls, line: str, fields: Mapping[str, str]) -> ChildFailure:
         """Read what `group_end.lua` wrote."""
-        number, length, rest = line.split(" ", 2)
-        raw = rest.encode()
-        item, error = raw[: int(length)].decode("utf-8", "replace"), raw[int(length) :].decode("utf-8", "replace")
+        parts = _FAILURE.fullmatch(line)
+        if parts is None:
+            return cls(-1, f"what is stored of it is damaged: {line!r:.200}")
+        raw, number, length = parts[3].encode(), int(parts[1]), int(parts[2])
+        item, error = raw[:length].decode("utf-8", "replace"), raw[length:].decode("utf-8", "replace")
         if item and fields.get("keyed") == "1":
             item = item.partition(" ")[2]
         call = decoded(fields.get("head", "") + item + fields.get("tail", "")) if item else None
-        return cls(int(number), error).of_call(call)
+        return cls(number, error).of_call(call)
 
     def of_call(self, call: Any) -> ChildFailure:
         """The same with the task and the arguments of a payload, if it is a task call."""
         if not isinstance(call, dict):
             return self
-        task, args, kwargs = str(call.get("task", "")), call.get("args", ()), call.get("kwargs", {})
-        return self._replace(task=task, args=tuple(args), kwargs=kwargs)
+        args, kwargs = call.get("args"), call.get("kwargs")
+        return self._replace(
+            task=str(call.get("task", "")),
+            args=tuple(args) if isinstance(args, list) else (),
+            kwargs=kwargs if isinstance(kwargs, dict) else {},
+        )

@@ -288,7 +288,10 @@ def _with_calls(
     """The failed calls of a chain with their tasks and arguments, which only the records of their jobs have."""
     jobs = [queue.keys.job(f"{name}-{failure.number}-{fields['generation']}") for failure in found]
     payloads = yield [Operation("failures", None, (), ("HGET", job, "payload"), identity) for job in jobs]
-    return [failure.of_call(decoded(unwrap(text) or "null")) for failure, text in zip(found, payloads, strict=True)]
+    return [
+        failure.of_call(decoded(text)) if isinstance(text, str) else failure
+        for failure, text in zip(found, payloads, strict=True)
+    ]
 
 
 def dict_of(reply: Any) -> dict[str, str]:

@@ -84,6 +84,37 @@ def test_a_call_that_fails_ends_the_chain_and_retry_goes_on_there(queue: Handle,
     assert chain.result(0) == 5
 
 
+@pytest.mark.parametrize("damage", ["", "x", "1 2", "one 0 no", "9" * 5000 + " 0 no", "1 3 ab"])
+def test_a_damaged_note_of_a_failure_hides_no_end(queue: Handle, damage: str) -> None:
+    @queue.task
+    def refused() -> None:
+        raise Discard("no use")
+
+    chain = queue.chain(refused.with_args())
+    run(queue)
+    queue.redis.lset(queue.keys.group(chain.id) + ":failed", 0, damage)
+
+    with pytest.raises(BatchFailed, match=f"chain {chain.id} failed: call "):
+        chain.result(0)
+    assert len(chain.failures()) == 1
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"task": 1, "args": 2, "kwargs": 3}', "x"])
+def test_a_damaged_payload_hides_no_error(queue: Handle, damage: str) -> None:
+    @queue.task
+    def refused() -> None:
+        raise Discard("no use")
+
+    chain = queue.chain(refused.with_args())
+    run(queue)
+    (failed,) = queue.list_failed()
+    queue.redis.hset(queue.keys.job(failed.id), "payload", damage)
+
+    with pytest.raises(BatchFailed, match="no use"):
+        chain.result(0)
+    assert [(one.error, one.args) for one in chain.failures()] == [("no use", ())]
+
+
 def test_a_result_that_can_t_be_stored_ends_the_chain(queue: Handle, add: Any) -> None:
     @queue.task
     def odd() -> object:

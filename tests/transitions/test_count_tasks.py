@@ -130,6 +130,13 @@ def test_a_damaged_figure_is_replaced_by_the_next_report(queue: Handle, damage: 
     assert look(queue).ever.tasks["send"] == Counts.from_text(ONE)
 
 
+def test_names_of_other_programs_are_passed_over(queue: Handle):
+    count(queue, 1, {"send": ONE})
+    queue.redis.hset(queue.keys.task_stats, mapping={"h" + "9" * 5000 + ":send": ONE, "hx:send": ONE, "": "", "m": ONE})
+
+    assert look(queue).within(3600).tasks == look(queue).ever.tasks == {"send": Counts.from_text(ONE)}
+
+
 def test_a_histogram_tells_quantiles_within_its_bins():
     found = Histogram()
     for ms in range(1, 1001):

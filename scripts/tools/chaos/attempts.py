@@ -23,7 +23,7 @@ def now_ms() -> float:
 
 
 def clock_steps() -> list[float]:
-    """From now on, note by how many ms the machine's clock is set; a virtual machine may do that by itself."""
+    """Record each step of the machine's clock from now on, in ms. A virtual machine may step its clock by itself."""
     steps: list[float] = []
 
     def watch() -> None:
