@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from scripts.tools import pythons
 from scripts.tools.pythons import Python, fits, read
 from tests.conftest import STARTED_BY
+
+ROOT = Path(__file__).parents[2]
 
 
 def program(path: Path, says: str) -> Path:
@@ -17,6 +25,51 @@ def program(path: Path, says: str) -> Path:
     path.write_text(f"#!/bin/sh\n{says}\n")
     path.chmod(0o755)
     return path
+
+
+def installed_by(name: str, extras: set[str]) -> set[str]:
+    """This distribution with these extras, and all that they need."""
+    found, open_ends = set[str](), [(name, extras)]
+    done = set[tuple[str, frozenset[str]]]()
+    while open_ends:
+        name, extras = open_ends.pop()
+        if (name, frozenset(extras)) in done:
+            continue
+        done.add((name, frozenset(extras)))
+        found.add(canonicalize_name(name))
+        wanted = (Requirement(text) for text in requires(name) or ())
+        open_ends += [
+            (need.name, need.extras)
+            for need in wanted
+            if not need.marker or any(need.marker.evaluate({"extra": each}) for each in {"", *extras})
+        ]
+    return found
+
+
+def quick_files() -> Iterator[Path]:
+    """The test files of the quick part, and the files of tests that they import."""
+    left_out = [word.partition("=")[2].removeprefix("*/") for word in pythons.QUICK if word.startswith("--ignore")]
+    names = (str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py")))
+    waiting = [name for name in names if not any(fnmatch(name, f"{each}*") for each in left_out)]
+    seen = set(waiting)
+    while waiting:
+        yield (file := ROOT / waiting.pop())
+        beside = [file.with_name("conftest.py")] + [ROOT / f"{name.replace('.', '/')}.py" for name in imports_of(file)]
+        for other in {str(path.relative_to(ROOT)) for path in beside if path.exists()} - seen:
+            if other.startswith("tests/"):
+                seen.add(other)
+                waiting.append(other)
+
+
+def imports_of(file: Path) -> set[str]:
+    """The modules that a file imports when it is imported."""
+    found = set[str]()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return found
 
 
 @pytest.mark.parametrize(
@@ -86,6 +139,22 @@ def test_one_failure_fails_the_run_and_the_others_still_run(
 
 def test_the_quick_part_leaves_out_what_the_suite_marks():
     assert " and ".join(f"not {marker}" for marker in STARTED_BY) in pythons.QUICK
+
+
+def test_the_quick_part_imports_only_what_the_extra_test_installs():
+    installed = installed_by("schedq", {"test"})
+    files = list(quick_files())
+    owners = packages_distributions()
+    imported = {name.partition(".")[0]: file.name for file in files for name in imports_of(file)}
+
+    missing = {
+        f"{name} in {file}"
+        for name, file in imported.items()
+        if name in owners and not installed & {canonicalize_name(owner) for owner in owners[name]}
+    }
+
+    assert len(files) > 300
+    assert missing == set()
 
 
 def test_the_lowest_versions_are_those_that_users_may_install():

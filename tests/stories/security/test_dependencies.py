@@ -61,6 +61,7 @@ EXTRAS = {
         "pytest-asyncio": "the tests of users that the testing kit must work with",
         "time-machine": "another way for users to replace the clock",
         "hypothesis": "finds counter-examples",
+        "jsonschema": "the dashboard's API against its own description",
         "opentelemetry-sdk": "an exporter in memory",
         "psycopg": "the outbox with PostgreSQL",
         "pydantic": "models as arguments of tasks",
