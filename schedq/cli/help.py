@@ -16,6 +16,9 @@ from rich.table import Table
 from schedq import handbook
 from schedq.cli import output
 
+_HEADING = 10
+"""A word in a heading counts as much as this many more in the text."""
+
 
 def _complete(
     ctx: click.Context,  # noqa: ARG001 - click's signature
@@ -93,7 +96,11 @@ def _unknown(topic: str, root: click.Command) -> str:
 
 
 def _most_mentions(word: str, names: list[str]) -> list[str]:
-    """The pages that have the word most often; guides before pages for other libraries and the reference."""
-    mentions = {name: handbook.read(name).lower().count(word.lower()) for name in names}
+    """The pages that have the word most often, above all in headings; pages for other libraries come last."""
+    mentions = {}
+    for name in names:
+        text = handbook.read(name).lower()
+        headings = "".join(re.findall(r"(?m)^#+ .*", text))
+        mentions[name] = text.count(word.lower()) + _HEADING * headings.count(word.lower())
     aside = {name: name.startswith("from-") or name == "reference" for name in names}
     return sorted(filter(mentions.get, names), key=lambda name: (aside[name], -mentions[name]))[:5]

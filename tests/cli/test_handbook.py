@@ -62,6 +62,7 @@ def test_a_link_is_the_command_that_shows_the_page(run: Run):
     ("asked", "hint"),
     [
         ("retry", "did you mean retries?"),
+        ("failed", "did you mean retries, "),
         ("noeviction", "did you mean operations"),
         ("worker", "schedq worker --help explains the command; did you mean first-worker, workers?"),
         ("cron", "schedq cron --help explains the command; did you mean schedules"),
