@@ -72,6 +72,8 @@ def encode(value: object, limit: int, what: str = "payload") -> str:
             way_out = "use a JSON type"
             if what in ("payload", "result"):
                 way_out = f"name the type in the task's annotations, or {way_out}"
+            if what == "payload" and callable(value):
+                way_out = "enqueue a call of a task as task.enqueue(...)"
             raise UsageError(f"{place}, which is not JSON; {way_out}") from error
         raise UsageError(f"{what} is not JSON: {error}") from error
     if size > limit:

@@ -12,6 +12,7 @@ from schedq.model.records import JobRecord
 from schedq.model.settings import Settings
 from schedq.model.times import Duration, Instant
 from schedq.queue.conversion import Conversion
+from schedq.queue.other_engines import OtherJobNames
 from schedq.queue.requests import AnyRequest, Connections, acarry_out, carry_out, is_finished, result
 from schedq.transitions import Operation, RoundTrips, cancel, requeue, reschedule, send, unwrap
 
@@ -23,7 +24,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Job(JobAliases, Generic[R]):
+class Job(JobAliases, OtherJobNames, Generic[R]):
     """A handle on one job; `arecord`, `astatus` and so on are awaited. Creating a handle sends nothing to Redis.
 
     Attributes:

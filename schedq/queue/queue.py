@@ -27,6 +27,7 @@ from schedq.queue.extensions import Extensions
 from schedq.queue.gathering import gather_results
 from schedq.queue.hooks import OnFailure, OnRetry, OnSuccess
 from schedq.queue.job import Job
+from schedq.queue.other_engines import OtherQueueNames
 from schedq.queue.queue_verbs import AttemptVerbs, QueueVerbs
 from schedq.queue.registry import NO_PAYLOAD, Registry, owner_of, schedule_options, scheduled_payload
 from schedq.queue.requests import Connections, acarry_out, carry_out
@@ -54,7 +55,7 @@ _numbers = count()
 _NO_SETTINGS: Final = ("self", "redis", "lifespan", "concurrency", "rate")
 
 
-class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, WorkflowDecorator, QueueAliases):
+class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, WorkflowDecorator, QueueAliases, OtherQueueNames):
     """One queue with the functions that run its jobs: what `Queue` and `AsyncQueue` share.
 
     Attributes:

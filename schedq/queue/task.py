@@ -23,9 +23,11 @@ from schedq.queue.conversion import Conversion
 from schedq.queue.enqueue_many import Calls, of_each
 from schedq.queue.handler import Handler
 from schedq.queue.job import Job
+from schedq.queue.other_engines import OtherTaskNames
 from schedq.queue.requests import Connections
 from schedq.queue.task_options import (
     GivenOptions,
+    checked_names,
     inherited,
     is_keyed,
     keyed,
@@ -69,7 +71,7 @@ class TasksByName(Protocol):
         ...
 
 
-class Task(Generic[P, R_co]):
+class Task(OtherTaskNames, Generic[P, R_co]):
     """A function that can run as a job. Calling it calls the plain function.
 
     Attributes:
@@ -102,7 +104,7 @@ class Task(Generic[P, R_co]):
         self.name: str = name_of(found) if name is None else name
         if not is_task_name(self.name):
             raise UsageError(f"task name {self.name!r} must be 1 to 200 printable characters")
-        self._own = options
+        self._own = checked_names(self.name, options)
         self._handler = handler = Handler(self.name, found, **of_handler(options))
         self._payload, handler.connections = handler.payload, connections
         self.function: Callable[P, R_co] = handler.function

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from schedq.errors import UsageError
+from schedq.errors import ArgumentsError, UsageError
 from schedq.model.durability import Durability, checked_durability
 from schedq.model.records import Options
 from schedq.model.settings import Settings
 from schedq.queue.handler import Handler, HandlerOptions
+from schedq.queue.other_engines import no_option
 
 if TYPE_CHECKING:  # imported by the first task that has a gate or is unique
     from schedq.model.gates import Gate, Rates
@@ -31,11 +32,24 @@ class GivenOptions(HandlerOptions, total=False):
     serial: bool | None
 
 
+_NAMES: Final = GivenOptions.__required_keys__ | GivenOptions.__optional_keys__
 _LIMITS: Final = frozenset({"concurrency", "rate", "key_concurrency", "key_rate", "serial"})
 _OF_GATES: Final = frozenset({"gate", "key"}) | _LIMITS
 _NOT_OF_HANDLERS: Final = frozenset({"durability", "unique"}) | _OF_GATES
 _UNCHANGED: Final = ("max_attempts", "timeout", "completed_ttl", "failed_ttl")
 """Options that apply to the jobs of a task as they were given."""
+
+
+def checked_names(task: str, given: GivenOptions) -> GivenOptions:
+    """The options of a task, if all of them have names that tasks know.
+
+    Raises:
+        ArgumentsError: one has not.
+    """
+    for name in given:
+        if name not in _NAMES:
+            raise ArgumentsError(no_option(task, name, _NAMES))
+    return given
 
 
 def inherited(own: GivenOptions, given: GivenOptions) -> GivenOptions:
