@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from schedq import Queue
 from tests.cli.scenes import beat
-from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE
+from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE, inaccessible
 from tests.dashboard.crowds import crowded, fail_all
 from tests.dashboard.test_browser import (  # noqa: F401 - fixtures
     CHROMIUM,
@@ -78,7 +78,7 @@ def test_a_search_from_anywhere_finds_a_job_with_the_keyboard(has_script: bool, 
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 768), ("light", 1280), ("dark", 1920)])
-def test_pages_across_queues_fit_the_screen(scheme: Any, width: int, open_page: Open, mail: Any, store: Server):  # noqa: F811
+def test_pages_across_queues_fit_and_are_accessible(scheme: Any, width: int, open_page: Open, mail: Any, store: Server):  # noqa: F811
     crowded(mail)
     report(mail, "send_email", completed=70, failed=2)
     beat(mail, "worker-on-a-host-far-away-1234", concurrency=8, running=1)
@@ -94,6 +94,7 @@ def test_pages_across_queues_fit_the_screen(scheme: Any, width: int, open_page: 
         assert page.evaluate(PALE) == [], path
         assert page.evaluate(OVERLAPPING) == [], path
         assert page.evaluate(BROKEN) == [], path
+        assert inaccessible(page) == [], path
         page.screenshot(
             path=PICTURES / f"across{path.partition('?')[0].replace('/', '-')}-{scheme}-{width}.png", full_page=True
         )
