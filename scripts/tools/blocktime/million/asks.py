@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from schedq.dashboard.api import ROUTES
 from schedq.doctor.examination import examine
 from schedq.queue.queue import Queue
-from scripts.tools.blocktime.million.million_jobs import NAME, MillionJobs
+from scripts.tools.blocktime.million.million_jobs import BATCH, NAME, MillionJobs
 
 FILTERS: Final[Mapping[str, dict[str, Any]]] = {
     "": {},
@@ -126,13 +128,32 @@ def commands(million: MillionJobs) -> Iterator[list[str]]:
     yield ["pause", NAME]
     yield ["resume", NAME]
     yield ["doctor", NAME]
+    yield ["doctor"]
+    for where in ([NAME], []):
+        yield ["tasks", *where]
+        yield ["workers", *where]
+    yield ["top", "--once"]
+    for words in (["gates", "ls"], ["gates", "show", "gate1"], ["batches", "ls"], ["batches", "failures", BATCH]):
+        yield [*words, *here]
+    yield ["batches", "show", BATCH]
+    yield ["job", middle]
+    yield ["why", million.at("delayed", 0.5)]
+    yield ["schedules", "show", "s1"]
+    yield ["schedules", "next", "s1"]
 
 
 def pages(million: MillionJobs) -> Iterator[str]:
     """The paths of the dashboard's pages."""
     here = f"/queues/{NAME}"
-    yield "/"
+    yield from ("/", "/jobs", "/failed", "/schedules", "/workers")
+    for text in (million.at("failed", 0.5), "user7@", "no such text"):
+        yield f"/search?{urlencode({'q': text})}"
     yield here
+    yield f"{here}/tasks"
+    yield f"{here}/tasks/invoice"
+    yield f"{here}/gates"
+    yield f"{here}/gates/gate1"
+    yield f"{here}/new"
     for state in ("pending", "delayed", "failed"):
         yield f"{here}/jobs?state={state}"
         yield f"{here}/jobs?state={state}&limit=500"
@@ -148,3 +169,11 @@ def pages(million: MillionJobs) -> Iterator[str]:
     yield f"{here}/schedules/s1"
     yield f"{here}/workers"
     yield f"{here}/log?limit=1000"
+    yield from _answers(million)
+
+
+def _answers(million: MillionJobs) -> Iterator[str]:
+    """The paths of the dashboard's API."""
+    ids = {"job_id": million.at("failed", 0.5), "schedule_id": "s1", "gate": "gate1", "batch": BATCH}
+    for path in ROUTES:
+        yield path.format(queue=NAME, **ids)

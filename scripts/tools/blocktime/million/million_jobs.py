@@ -1,4 +1,4 @@
-"""The queue: a million jobs and ten thousand schedules, stored as the engine would have left them."""
+"""The queue: a million jobs, ten thousand schedules and much else, stored as the engine would have left them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from schedq.inspect.samples import COUNTED, MOST_SAMPLES, SPACING_MS
 from schedq.inspect.search import Cursor
 from schedq.schedules.definition import Definition
 from schedq.schedules.register import register
-from schedq.transitions import announce, heartbeat
+from schedq.transitions import announce, count_tasks, heartbeat
+from scripts.tools.many_queues import fill as fill_queues
 from tests.servers import Server
 
 NAME: Final = "million"
+BATCH: Final = "import"
+_GATES: Final = 100
+_TASKS: Final = 300
 _PART: Final = 10_000
 _DAY_MS: Final = 86_400_000
 
@@ -54,14 +58,15 @@ class MillionJobs:
         server: the server that holds it.
         size: number of jobs: 40 % pending, 30 % delayed, 30 % failed.
         schedules: number of schedules.
+        queues: number of other queues on the server, each with one job.
     """
 
-    def __init__(self, server: Server, size: int, schedules: int) -> None:
+    def __init__(self, server: Server, size: int, schedules: int, queues: int) -> None:
         self.server = server
         self.sizes = {"pending": size * 4 // 10, "delayed": size * 3 // 10, "failed": size * 3 // 10, "completed": 1000}
         self.queue = Queue(NAME, redis=server.unix_url, failed_history=2 * size, max_pending=None)
         self.store: redis.Redis = server.client()
-        self._schedules = schedules
+        self._schedules, self._queues = schedules, queues
 
     def fill(self, say: Callable[[str], None]) -> None:
         """Write everything."""
@@ -83,10 +88,25 @@ class MillionJobs:
         queue._drive(register(queue.settings, definitions, [], prune=False))
         queue._ask(heartbeat.beat(queue.settings, "w-1", {"pid": 1, "host": "vm", "tasks": '["send_email","invoice"]'}))
         queue._ask(announce.announce(queue.settings))
+        self._fill_figures(now)
+        for n in range(_GATES):
+            queue.gates.set(f"gate{n}", concurrency=2)
+        with queue.batch(BATCH, queue.task(name="send_email")(print), results=False) as batch:
+            batch.add(range(10_000))
+        fill_queues(self.server, self._queues)
         self.store.set(keys.promoter, "w-1")  # this holder never dies
         self.store.rpush(keys.samples, *(self._sample(now - SPACING_MS * n) for n in range(MOST_SAMPLES)))
         self.store.delete(keys.wake)
-        say(f"{sum(self.sizes.values()):,} jobs and {self._schedules:,} schedules are stored")
+        say(f"{sum(self.sizes.values()):,} jobs, {self._schedules:,} schedules and {self._queues:,} queues are stored")
+
+    def _fill_figures(self, now_ms: int) -> None:
+        """Figures of as many tasks as are kept, for two days."""
+        tasks = ["send_email", "invoice", *(f"task{n}" for n in range(_TASKS - 2))]
+        counts = "900 3 5 1 4500000|8000 20000|20:500 60:300 100:100|10:800 40:100"
+        for number in range(1, 49):
+            report = dict.fromkeys(tasks, counts)
+            for part in count_tasks.chunks(report):
+                self.queue._ask(count_tasks.count_tasks(self.queue.settings, f"w-{number}-{min(part)}", number, part))
 
     def _sample(self, at_ms: int) -> str:
         totals = {f"{name}_total": at_ms // 1000 for name in (*COUNTED, "reclaimed")}

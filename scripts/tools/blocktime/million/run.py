@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +25,9 @@ _MAY_REFUSE: Final = ("doctor", "why", "cancel", "requeue", "reschedule")
 """Commands that exit with 1 if there are findings, or if an earlier try has already done the work."""
 
 
-def operators(size: int, schedules: int, tries: int, wanted: str = "") -> dict[str, Any]:
+def operators(size: int, schedules: int, queues: int, tries: int, wanted: str = "") -> dict[str, Any]:
     """Try every action whose name contains `wanted`; returns the results, and what exceeds a limit."""
+    load = os.getloadavg()[0]
     rows: list[Row] = []
 
     def show(row: Row) -> None:
@@ -35,7 +35,7 @@ def operators(size: int, schedules: int, tries: int, wanted: str = "") -> dict[s
         print(row.line(), flush=True)
 
     with Server(maxmemory="6gb") as server:
-        million = MillionJobs(server, size, schedules)
+        million = MillionJobs(server, size, schedules, queues)
         million.fill(lambda text: print(text, flush=True))
         with Pinger(server) as pinger:
             watch = Watch(server, million.store, pinger)
@@ -47,14 +47,11 @@ def operators(size: int, schedules: int, tries: int, wanted: str = "") -> dict[s
                     what = f"schedq {' '.join(words)}"
                     if wanted in what:
                         show(watch.time(what, partial(_command, words, server), tries))
-                if find_spec("starlette") and find_spec("uvicorn"):
-                    for row in _pages(watch, million, tries, wanted):
-                        show(row)
-                else:
-                    print("no dashboard here: pip install 'schedq[dashboard]'")
+                for row in _pages(watch, million, tries, wanted):
+                    show(row)
             finally:
                 million.close()
-    return facts(rows)
+    return {"load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1), **facts(rows)}
 
 
 def facts(rows: list[Row]) -> dict[str, Any]:
