@@ -36,7 +36,7 @@ QUICK = (
     "-m",
     "not processes and not topologies and not browser",
     "--ignore=tests/tools",
-    "--ignore-glob=*/tests/dashboard/test_*browser.py",
+    "--ignore-glob=tests/dashboard/test_*browser.py",
     "--ignore=tests/laws/test_typing.py",
 )
 MOST_AGAIN = "10"
