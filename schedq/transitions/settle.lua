@@ -30,7 +30,7 @@ ARGV  prefix, jobs, clock, events, log_size, due_channel, completed_ttl_ms, fail
         "GATE KEY" of a job that belongs to a gate, " " for another one of a queue with limits, or ''
 Returns  per job: OK | DUPLICATE (this token has already ended the job by this move) | LOST | AGAIN (send it again)
 ]]
-local MOST_RELEASES, MINUTE, LONGEST_LIMIT, MOST_SHORTENED, MOST_MEMBERS = 5, '60000', 60000, 262144, 40
+local MOST_RELEASES, MINUTE, LONGEST_LIMIT, MOST_SHORTENED, MOST_MEMBERS = 5, '60000', 60000, 262144, 25
 local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks

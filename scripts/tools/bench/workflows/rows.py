@@ -24,6 +24,7 @@ Figures = dict[str, float]
 _CONCURRENCY: Final = 100
 _LOOK_S: Final = 0.002
 _SLOW_MS: Final = 5
+_LOOP_MS: Final = 2
 _RUN: Final = 400
 """The steps of one run, whose record keeps 500 outcomes."""
 
@@ -142,14 +143,19 @@ def callbacks(place: Place, size: Size) -> Figures:
 
 
 def million(place: Place, size: Size) -> Figures:
-    """A very large batch: its longest script, and how soon it replies."""
+    """A very large batch: its longest script, and how soon it replies.
+
+    An empty loop that takes 2 ms runs in between. Its longest time shows how uneven the machine is.
+    """
     meter, before, count = Meter(place.server), place.used_bytes(), size.million
     with place.queue.batch("million", place.app.child, results=False) as batch:
         for first in range(0, count, MOST_ITEMS):
             meter.ms("fill", partial(batch.add, range(first, min(count, first + MOST_ITEMS))))
     filled = place.used_bytes() - before
+    loop = _loop(place, meter)
     for _ in range(max(3, size.rounds)):
-        _settle_by_hand(place, meter)
+        _settle_by_hand(place, meter, loop)
+    loops, _ = meter.taken_ms.pop("loop"), meter.taken_ms.pop("try")
     taken = [ms for kind in meter.taken_ms.values() for ms in kind]
     with place.worker(_CONCURRENCY):
         asked = []
@@ -168,25 +174,39 @@ def million(place: Place, size: Size) -> Figures:
         "the same: longest script, ms of Redis": max(taken),
         "the same: scripts over 5 ms": sum(ms > _SLOW_MS for ms in taken),
         "the same: of": len(taken),
+        "empty loops of 2 ms in between: longest, ms of Redis": max(loops),
+        "these loops: over 5 ms": sum(ms > _SLOW_MS for ms in loops),
+        "these loops: of": len(loops),
         "the same: progress, longest, ms": max(asked),
         "the same: cancel returns after, ms": 1000 * answered,
         "the same: all are cancelled after, s": cancelled,
     }
 
 
-def _settle_by_hand(place: Place, meter: Meter) -> None:
-    """Claim twice as many jobs as a claim takes, and settle them together."""
+def _loop(place: Place, meter: Meter) -> Callable[[], object]:
+    """A script that reads nothing and takes about 2 ms."""
+    script = place.store.register_script("local n = 0 for i = 1, tonumber(ARGV[1]) do n = n + i % 7 end return n")
+    tried = 100_000
+    tries_ms = [meter.ms("try", lambda: script(args=[tried])) for _ in range(50)]
+    rounds = round(tried * _LOOP_MS / statistics.median(tries_ms))
+    return lambda: script(args=[rounds])
+
+
+def _settle_by_hand(place: Place, meter: Meter, loop: Callable[[], object]) -> None:
+    """Claim twice as many jobs as a claim takes, and settle them together, with a loop between the scripts."""
     queue, settings = place.queue, place.queue.settings
     jobs: list[ClaimedJob] = []
     while len(jobs) < 2 * MOST_CLAIMED:
         operation = claim.claim(settings, new_request(), MOST_CLAIMED)
         meter.ms("claim", lambda: jobs.extend(queue._ask(operation).jobs))  # noqa: B023
+        meter.ms("loop", loop)
         meter.ms("advance", lambda: queue._ask(groups.advance(settings)))
     ends = [Settlement("complete", job.id, job.claim_token, text="1.5") for job in jobs]
     while ends:
         words: list[list[str]] = []
         sent = settle.settle(settings, ends)
         meter.ms("settle", lambda: words.append(queue._ask(sent)))  # noqa: B023
+        meter.ms("loop", loop)
         ends = [end for end, word in zip(ends, words[0], strict=True) if word == "AGAIN"]
 
 
