@@ -44,7 +44,7 @@ def forecast(words: tuple[str, ...], queue_name: str | None, redis_url: str | No
     D is 90m or 7d, at most 31d; 24h if left out. A single word that begins with a digit is D.
     """
     name, within = _read(words)
-    with queue_of_job(name or queue_name, redis_url) as queue:
+    with queue_of_job(name or queue_name, redis_url) as queue, wrong_usage():
         found, gates, name = queue.inspector.forecast(within), queue.gates.list(), queue.name
     if as_json:
         drained = {gate.name: gate_words.drained_in_ms(gate) for gate in gates}

@@ -191,7 +191,7 @@ def forecast(queue: Settings, within: Duration) -> RoundTrips[Forecast]:
     """
     length = duration_ms(within, "within")
     if not MINUTE_MS <= length <= LONGEST_DAYS * 86_400_000:
-        raise UsageError(f"within must be a minute to {LONGEST_DAYS} days, got {within!r}")
+        raise UsageError(f"within must be a minute to {LONGEST_DAYS} days, got {length / 1000:,.0f} s")
     (reply,) = yield [stats(queue)]
     now = unwrap(reply)["now_ms"]
     window = _Window(now, now + length)

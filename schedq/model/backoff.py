@@ -113,7 +113,8 @@ def checked_plan(plan: object) -> Plan:
         UsageError: it is something else. A plain number is not taken for `Fixed(number)`.
     """
     if type(plan) not in _KINDS.values():
-        raise UsageError(f"backoff must be Exponential, Linear, Fixed or Steps, got {plan!r}")
+        hint = f"; write Fixed({plan})" if isinstance(plan, int | float) and not isinstance(plan, bool) else ""
+        raise UsageError(f"backoff must be Exponential, Linear, Fixed or Steps, got {plan!r}{hint}")
     return plan  # type: ignore[return-value] # checked above by exact type
 
 

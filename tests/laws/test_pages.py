@@ -66,6 +66,14 @@ def test_every_block_of_the_readme_runs_as_pasted(durable: Server, tmp_path: Pat
     assert (said.stdout, said.returncode) == ("", 0), said.stdout + said.stderr
 
 
+@for_each(PAGES)
+def test_every_row_belongs_to_a_table(name: str) -> None:
+    lines = ["", *FENCED.sub("", PAGES[name]).splitlines(), ""]
+    tables = [n for n, line in enumerate(lines) if line.startswith("|") and not lines[n - 1].startswith("|")]
+
+    assert [lines[n] for n in tables if not re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", lines[n + 1])] == []
+
+
 @for_each((block for found in PYTHON.values() for block in found), name=lambda block: repr(block.code))
 def test_every_name_that_the_code_uses_exists(block: CodeBlock) -> None:
     tree = ast.parse(block.code)

@@ -130,6 +130,11 @@ def test_a_plan_that_makes_no_sense_is_refused(kind: Any, arguments: Any):
         kind(**arguments)
 
 
+def test_a_number_is_answered_with_the_plan_that_it_stands_for():
+    with pytest.raises(UsageError, match=r"got 1\.5; write Fixed\(1\.5\)$"):
+        checked_plan(1.5)
+
+
 @pytest.mark.parametrize("plan", [5, None, "exponential", Exponential, lambda attempt: 1])
 def test_an_invalid_plan_is_refused(plan: Any):
     with pytest.raises(UsageError, match="backoff must be"):
