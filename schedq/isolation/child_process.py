@@ -25,7 +25,8 @@ _LOOK_S: Final = 0.005
 _REAPED_S: Final = 1.0
 _MOST_STACK: Final = 64 * 1024
 MARK: Final = b"end\n"
-"""Written to the child's file before SIGTERM. Without it the signal is from someone else: systemd sends SIGTERM to all
+TIMEOUT_MARK: Final = b"out\n"
+"""One of them is written to the child's file before SIGTERM. Otherwise it is from someone else: systemd sends it to all
 processes of a service, and the jobs of a worker that is stopping still have its grace period."""
 
 
@@ -160,13 +161,13 @@ class ChildProcess:
         self.send(wire.packed({"kind": "exit"}))
         self._kill_later()
 
-    def end(self) -> None:
+    def end(self, *, has_timed_out: bool = False) -> None:
         """End it with SIGTERM, and with SIGKILL if it is still alive after `kill_after`."""
         if self.state in (ENDING, DEAD):
             return
         self.become(ENDING)
         self.has_been_ended = True
-        os.write(self._stack.fileno(), MARK)
+        os.write(self._stack.fileno(), TIMEOUT_MARK if has_timed_out else MARK)
         self._signal(signal.SIGTERM)
         self._kill_later()
 
@@ -191,7 +192,7 @@ class ChildProcess:
         """Return what faulthandler has written in the child so far."""
         if not self._stack.closed:
             self._dumped = os.pread(self._stack.fileno(), _MOST_STACK, 0)
-        return self._dumped.removeprefix(MARK).decode("utf-8", "replace")
+        return self._dumped.removeprefix(MARK).removeprefix(TIMEOUT_MARK).decode("utf-8", "replace")
 
     async def ended(self) -> None:
         """Wait until it has ended."""

@@ -107,11 +107,11 @@ class ProcessPool:
             self._look_at_memory()
         return seat
 
-    def end(self, seat: Seat) -> None:
+    def end(self, seat: Seat, *, has_timed_out: bool = False) -> None:
         """End the child of an attempt. Its place is free for another child at once."""
         self._seats.pop(seat.child, None)
         seat.ended.cancel()
-        seat.child.end()
+        seat.child.end(has_timed_out=has_timed_out)
         self._fill()
 
     def prepare_successor(self) -> None:

@@ -18,7 +18,7 @@ from schedq.background.observers import Observers
 from schedq.connection.resolver import in_thread
 from schedq.dependencies.lifespan import Resources
 from schedq.isolation import handed, parent_death, wire
-from schedq.isolation.child_process import MARK
+from schedq.isolation.child_process import MARK, TIMEOUT_MARK
 from schedq.isolation.wire import Assignment, Ended, Raised
 from schedq.model import current_job, outcome
 from schedq.model.current_job import CurrentJob
@@ -156,20 +156,20 @@ class Child:
         os._exit(self._code)
 
     def terminate(self, _signal: int, _frame: FrameType | None) -> None:
-        """Raise TimeoutError in the function, so that it can clean up; the worker kills what keeps running.
-
-        Ignore the signal if the worker has not sent it.
-        """
-        if os.pread(self._stack_fd, len(MARK), 0) != MARK:
+        """Raise TimeoutError in the function, which may clean up until it is killed; ignore others' signals."""
+        mark = os.pread(self._stack_fd, len(MARK), 0)
+        if mark not in (MARK, TIMEOUT_MARK):
             os.ftruncate(self._stack_fd, 0)
             os.lseek(self._stack_fd, 0, os.SEEK_SET)
             return
         self._is_terminated = True
+        attempt = self._attempt
+        if attempt is not None and mark == MARK:
+            attempt.limit_s = None  # it is cancelled or released, and no text may say that it timed out
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop_after_timeout)
-        attempt = self._attempt
         if attempt is not None and attempt.thread_id == threading.get_ident():
-            raise TimeoutError("the worker ends this process") if attempt.limit_s is None else attempt.timeout_error()
+            raise attempt.timeout_error()
 
     def _stop_after_timeout(self) -> None:
         attempt = self._attempt

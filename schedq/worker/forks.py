@@ -1,9 +1,9 @@
-"""Ends children that a handler has forked before they return into the worker's code and act as a second worker.
+"""Keeps child processes of a worker's program from acting as a second worker.
 
-Such a child has copies of the event loop and of all connections, and shares their sockets with the worker. If it read
-or wrote there, it would take the worker's replies or corrupt its requests. The handler's own code may run in it, as
-between `os.fork` and `os._exit`. When that code returns, raises or awaits something, control would pass to the worker's
-code, so the child exits instead.
+A child that a handler has forked has copies of the event loop and of all connections, and shares their sockets with
+the worker. If it read or wrote there, it would take the worker's replies or corrupt its requests. The handler's own
+code may run in it, as between `os.fork` and `os._exit`. When that code returns, raises or awaits something, control
+would pass to the worker's code, so the child exits instead.
 
 It logs a warning first. A handler or filter of the log may need a lock that another thread held at the fork. The child
 has no such thread, so it would wait forever, and so would a handler that waits for the child. A thread written in C,
@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
+from schedq.errors import UsageError
 from schedq.logs import log
 from schedq.model import current_job
 
@@ -36,6 +37,20 @@ _POOLS: Final = ("concurrent.futures.",)
 _LOOPS: Final = ("asyncio.", "uvloop.")
 _loops: Counter[int] = Counter()  # threads in which workers of this process run
 _is_hooked = False
+
+
+def refuse_import_of_main() -> None:
+    """Check that this process does not only import the main program, as children of `multiprocessing` do.
+
+    Raises:
+        UsageError: it does. A worker there would claim jobs until the child is ended.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and getattr(process.current_process(), "_inheriting", False):
+        raise UsageError(
+            "a child process that imports the main program would start a worker, too: "
+            'put what the program does under if __name__ == "__main__":'
+        )
 
 
 @contextmanager

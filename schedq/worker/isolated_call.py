@@ -145,7 +145,7 @@ class IsolatedCall:
         attempt = self.attempt
         if attempt.state is RUNNING:
             attempt.become(TIMED_OUT)
-        self.pool.end(seat)
+        self.pool.end(seat, has_timed_out=True)
         return await self._failed(attempt.timeout_error(), await self.pool.stack(seat))
 
     async def _ended(self, seat: Seat) -> _Found:

@@ -255,8 +255,7 @@ class Worker(WorkerAliases):
         self.observers = Observers([*observers, *everywhere])
         self.capacity = Capacity(concurrency, make_order(order, one_per_queue(weights, self.queues)), max_jobs)
         self.capacity.on_used_up = self._retire
-        self.threads = ThreadPool(concurrency)
-        self._watchdog = Watchdog(self.id, still=watchdog, slow=slow)
+        self.threads, self._watchdog = ThreadPool(concurrency), Watchdog(self.id, still=watchdog, slow=slow)
         self.served: Callable[[], object] = lambda: None
         self._is_burst, self._grace, self._promotes, self._max_time = burst, grace, promotes, max_time
         self._resources: Resources | None = None
@@ -299,8 +298,9 @@ class Worker(WorkerAliases):
         """Run jobs until the worker is stopped. Call it once. Cancelling it releases running jobs immediately.
 
         Raises:
-            UsageError: Redis rejects a request for a permanent reason.
+            UsageError: Redis rejects a request for a permanent reason, or this is a child that imports the program.
         """
+        forks.refuse_import_of_main()
         if self._queue_workers or self._resources is not None:
             raise UsageError("a worker runs only once; create another one")
         for queue in self.queues:

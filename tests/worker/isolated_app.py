@@ -137,8 +137,9 @@ def survive_sigterm() -> str:
     return "still here"
 
 
-def clean_up_after_timeout(path: str) -> None:
+def clean_up_when_ended(path: str) -> None:
     try:
+        Path(path).write_text("runs")
         time.sleep(60)
     except TimeoutError as error:
         Path(path).write_text(f"cleaned up: {error}")
@@ -262,7 +263,7 @@ TASKS = (
     pid,
     process_began,
     survive_sigterm,
-    clean_up_after_timeout,
+    clean_up_when_ended,
     crash,
     end_with,
     killed,

@@ -138,7 +138,7 @@ def test_a_function_can_clean_up_after_its_timeout(queue: Handle, start: Start, 
     _, tasks = start(kill_after=60)
     mark = tmp_path / "mark"
 
-    found = outcome(queue, tasks["clean_up_after_timeout"].options(timeout=2.5).enqueue(str(mark)).id)
+    found = outcome(queue, tasks["clean_up_when_ended"].options(timeout=2.5).enqueue(str(mark)).id)
 
     assert found.last_error == "TimeoutError: timed out after 2.5 s"
     until(lambda: mark.exists() and mark.read_text() == "cleaned up: timed out after 2.5 s")
@@ -197,6 +197,22 @@ def test_a_cancelled_job_sees_it_in_its_process(queue: Handle, start: Start):
     queue.cancel(job.id)
 
     assert outcome(queue, job.id).status in ("cancelled", "completed")
+
+
+@pytest.mark.parametrize("how", ["cancelled", "released"])
+def test_a_function_that_is_ended_before_its_timeout_gets_no_timeout(
+    queue: Handle, start: Start, tmp_path: Path, hasty: None, how: str
+):
+    post, tasks = start(kill_after=10, grace=0.1)
+    mark = tmp_path / "mark"
+    job = tasks["clean_up_when_ended"].options(timeout=600).enqueue(str(mark))
+    until(lambda: mark.exists() and mark.read_text() == "runs", 60)
+
+    queue.cancel(job.id) if how == "cancelled" else post.stop()
+
+    until(lambda: mark.read_text() not in ("", "runs"), 60)
+    assert mark.read_text() == "cleaned up: the worker ends this process"
+    assert not queue.get_job(job.id).last_error
 
 
 def test_a_function_that_ignores_the_cancellation_of_its_job_is_ended(

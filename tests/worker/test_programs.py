@@ -70,3 +70,34 @@ def test_a_program_runs_isolated_tasks_of_other_modules_and_ends(queue: Handle, 
     )
 
     assert (done.stdout, done.returncode) == ("True\n", 7 if "SIGTERM" in how else 0), done.stderr
+
+
+CARELESS = """
+import asyncio, multiprocessing
+from schedq import Queue, Worker
+
+queue = Queue("mail")
+
+@queue.task
+def nothing():
+    pass
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=print)
+    child.start()
+    child.join()
+    print(child.exitcode)
+else:  # stands for a start without a guard
+    asyncio.run(Worker([queue]).run())
+"""
+
+
+def test_a_child_that_imports_the_main_program_starts_no_worker(tmp_path: Path):
+    (tmp_path / "program.py").write_text(CARELESS)
+
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert done.stdout == "1\n"
+    assert 'put what the program does under if __name__ == "__main__":' in done.stderr
