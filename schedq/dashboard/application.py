@@ -136,7 +136,8 @@ class Dashboard:
         if isinstance(error, Refusal):
             return self._refused(request, error)
         if isinstance(error, StoreUnavailable):
-            text = f"{error}. No jobs are lost; reload the page when Redis is available again."
+            said = str(error).rstrip(".")  # errors of connections end with a full stop, others don't
+            text = f"{said}. No jobs are lost; reload the page when Redis is available again."
             return self._respond(request, _message(503, text))
         status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
         return self._respond(request, _message(status, str(error)))

@@ -126,6 +126,7 @@ def test_an_outage_of_redis_and_its_end_are_shown():
 
     assert "UTC: " in trouble
     assert (page.status_code, "Redis is unavailable" in page.text, "Traceback" in page.text) == (503, True, False)
+    assert re.search(r"[^.]\. No jobs are lost", page.text)  # one full stop, even if the error ends with its own
     assert set(back) == {"live_depths", "live_jobs"}
 
 
