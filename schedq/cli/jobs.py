@@ -130,8 +130,8 @@ class Page:
 
     @property
     def kept(self) -> str:
-        """`; 1,000 kept of 48,212`; '' if all are kept."""
-        return f"; {self.total:,} kept of {self.so_far:,}" if self.so_far > self.total else ""
+        """`; 1,000 kept of 48,212 so far`; '' if all are kept."""
+        return f"; {self.total:,} kept of {self.so_far:,} so far" if self.so_far > self.total else ""
 
 
 @click.command(

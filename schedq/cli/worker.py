@@ -79,7 +79,8 @@ Examples:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long running jobs may take to finish after SIGTERM before they are released.",
+    help="How long running jobs may take to finish after SIGTERM before they are released. Let a supervisor wait "
+    "10 s longer before it sends SIGKILL.",
 )
 @click.option("--burst", is_flag=True, help="Exit when nothing is pending, delayed or running.")
 @click.option(

@@ -306,7 +306,7 @@ def test_a_page_of_finished_jobs_says_how_many_there_were(run: Run, queue: Queue
     said = [run("jobs", "mail", "--state", state, *more).lines[-2] for more in ((), ("--task", "t"))]
     found = run("jobs", "mail", "--state", state, "--json").json
 
-    kept = "" if state == "pending" else "; 1 kept of 48,212"
+    kept = "" if state == "pending" else "; 1 kept of 48,212 so far"
     assert said == [f"1 to 1 of 1{kept}", f"0 found, 1 of 1 searched{kept}"]
     assert found["so_far"] == ({} if state == "pending" else {state: 48_212})
 
