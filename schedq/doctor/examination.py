@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from schedq.doctor import batches, gates, keys, misplaced, probes, queue_names, runs, schedules, server, workers
-from schedq.doctor.checks import LEVELS, PAGE, Check, Finding, findings, first_of, grouped, known, plain
+from schedq.doctor.checks import LEVELS, Check, Finding, findings, first_of, grouped, known, plain
 from schedq.embedded.paths import SCHEME
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
 from schedq.model.lifecycle import DELAYED
@@ -30,6 +30,8 @@ _HANDOVER_S: Final = 2.0
 _POLL_S: Final = 0.1
 _AT_ONCE: Final = 100
 """Number of queues whose requests share round trips."""
+_REQUESTS: Final = 100
+"""The most requests in one round trip, which blocks all other clients."""
 UNREACHABLE: Final[Check[object]] = Check(
     "redis-unavailable",
     "error",
@@ -235,8 +237,8 @@ class _Examination:
 
     def _execute(self, queue: Queue, operations: Pipeline) -> list[Any]:
         found: list[Any] = []
-        for first in range(0, len(operations), PAGE):
-            some = operations[first : first + PAGE]
+        for first in range(0, len(operations), _REQUESTS):
+            some = operations[first : first + _REQUESTS]
             replies = queue._client.execute(some)
             for operation, reply in zip(some, replies, strict=True):
                 if isinstance(reply, SchedqError):

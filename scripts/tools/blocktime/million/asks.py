@@ -129,9 +129,8 @@ def commands(million: MillionJobs) -> Iterator[list[str]]:
     yield ["resume", NAME]
     yield ["doctor", NAME]
     yield ["doctor"]
-    for where in ([NAME], []):
-        yield ["tasks", *where]
-        yield ["workers", *where]
+    yield ["tasks", NAME]
+    yield ["workers"]
     yield ["top", "--once"]
     for words in (["gates", "ls"], ["gates", "show", "gate1"], ["batches", "ls"], ["batches", "failures", BATCH]):
         yield [*words, *here]

@@ -97,7 +97,7 @@ def _pages(watch: Watch, million: MillionJobs, tries: int, wanted: str) -> Itera
             answer = line.getresponse()
             body = answer.read()
             line.close()
-            assert answer.status == 200, (path, answer.status, body[:500])
+            assert answer.status in (200, 303), (path, answer.status, body[:500])
             return _worked_s(pid) - worked, (put_off_ms(pid) - waited) / 1000
 
         for path in pages(million):
