@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 from schedq.doctor import batches, gates, keys, misplaced, probes, queue_names, runs, schedules, server, workers
 from schedq.doctor.checks import LEVELS, Check, Finding, findings, first_of, grouped, known, plain
+from schedq.doctor.key_pages import KeyPages
 from schedq.embedded.paths import SCHEME
 from schedq.errors import Conflict, QueueFull, SchedqError, StoreUnavailable, UsageError
 from schedq.model.lifecycle import DELAYED
@@ -191,8 +193,10 @@ class _Examination:
 
     def _together(self, queue: Queue, parts: Sequence[_QueueExamination], moved: Moved = _tell_nobody) -> None:
         """Examine queues of one server side by side: each round trip has the next requests of many queues."""
-        waiting = iter(parts)
-        done = 0
+        waiting, done = iter(parts), 0
+        execute = partial(self._execute, queue)
+        if len(parts) > 1:
+            execute = partial(KeyPages().execute, execute=execute)
         awake: list[tuple[Steps[None], Any]] = []
         asleep: list[tuple[float, Steps[None]]] = []
         while True:
@@ -217,7 +221,8 @@ class _Examination:
             moved(done, len(parts))
             if not asked and asleep:
                 sleep(max(0.0, min(until for until, _ in asleep) - monotonic()))
-            found = iter(self._execute(queue, [operation for _, operations in asked for operation in operations]))
+            together = [operation for _, operations in asked for operation in operations]
+            found = iter(execute(together))
             awake = [(steps, [*islice(found, len(operations))]) for steps, operations in asked]
 
     def _ask(self, queue: Queue, trips: RoundTrips[T]) -> T:

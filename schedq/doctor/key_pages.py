@@ -1,0 +1,63 @@
+"""Pages of a server's keys, scanned once for all queues of an examination.
+
+SCAN visits the keys of all queues. If each of a thousand queues went through the same pages for its own keys, the
+examination would take a thousand times as long as the pages do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from schedq.doctor.checks import PAGE, plain
+from schedq.errors import SchedqError
+from schedq.transitions import Operation
+
+Execute = Callable[[Sequence[Operation[Any]]], Sequence[Any]]
+_ANY_QUEUE = "queue:*"
+
+
+class KeyPages:
+    """The pages that have been scanned, by the cursor at which they begin."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, tuple[str, dict[str, list[str]]]] = {}
+
+    def execute(self, operations: Sequence[Operation[Any]], execute: Execute) -> list[Any]:
+        """The replies to operations of many queues, of which those that scan share pages."""
+        cursors = sorted({_cursor(it) for it in operations if it.name == "scan"} - self._pages.keys())
+        scans = [plain("SCAN", cursor, "MATCH", _ANY_QUEUE, "COUNT", PAGE) for cursor in cursors]
+        replies = execute([*scans, *(it for it in operations if it.name != "scan")])
+        refused: dict[str, SchedqError] = {}
+        for cursor, reply in zip(cursors, replies, strict=False):
+            if isinstance(reply, SchedqError):
+                refused[cursor] = reply
+            else:
+                self._pages[cursor] = (reply[0], _by_queue(reply[1]))
+        rest = iter(replies[len(scans) :])
+        return [
+            next(rest) if it.name != "scan" else refused.get(_cursor(it)) or self._reply(_cursor(it), str(it.args[3]))
+            for it in operations
+        ]
+
+    def _reply(self, cursor: str, pattern: str) -> tuple[str, list[str]]:
+        following, found = self._pages[cursor]
+        prefix = pattern.removesuffix("*")
+        return following, [key for key in found.get(_queue(prefix), ()) if key.startswith(prefix)]
+
+
+def _cursor(scan: Operation[Any]) -> str:
+    return str(scan.args[1])
+
+
+def _queue(key: str) -> str:
+    """The part of a key that names its queue."""
+    return key.split(":", 2)[1]
+
+
+def _by_queue(keys: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        found[_queue(key)].append(key)
+    return found
