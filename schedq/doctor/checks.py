@@ -120,6 +120,8 @@ def few(things: Iterable[str]) -> tuple[str, ...]:
 PAGE: Final = 500
 """Number of entries or keys per request."""
 _AT_ONCE: Final = 250
+SCANNED: Final = 2_500
+"""Number of keys per scan, which blocks all other clients for about a millisecond."""
 
 
 def plain(*words: Argument) -> Operation[Any]:
@@ -146,13 +148,13 @@ def asked(queries: Sequence[Operation[Any]]) -> RoundTrips[list[Any]]:
 def scan(pattern: str, most: int) -> RoundTrips[tuple[list[str], int, bool]]:
     """Scan up to `most` keys of the server; returns the matching keys, the number scanned, and whether it was all."""
     found: list[str] = []
-    cursor, scanned = "0", 0
+    cursor, scanned, page_size = "0", 0, min(most, SCANNED)
     while scanned < most:
-        (reply,) = yield [plain("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)]
+        (reply,) = yield [plain("SCAN", cursor, "MATCH", pattern, "COUNT", page_size)]
         if isinstance(reply, SchedqError):
             break
         cursor, page = reply
-        scanned += PAGE
+        scanned += page_size
         found += page
         if cursor == "0":
             return found, scanned, True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -198,11 +199,11 @@ class _Examination:
         if len(parts) > 1:
             execute = partial(KeyPages().execute, execute=execute)
         awake: list[tuple[Steps[None], Any]] = []
-        asleep: list[tuple[float, Steps[None]]] = []
+        asleep: list[tuple[float, int, Steps[None]]] = []  # a heap
         while True:
             now = monotonic()
-            awake += [(steps, None) for until, steps in asleep if until <= now]
-            asleep = [(until, steps) for until, steps in asleep if until > now]
+            while asleep and asleep[0][0] <= now:
+                awake.append((heappop(asleep)[-1], None))
             awake += [(one.steps(), None) for one in islice(waiting, max(0, _AT_ONCE - len(awake)))]
             if not awake and not asleep:
                 return
@@ -215,12 +216,12 @@ class _Examination:
                     continue
                 assert not isinstance(step, MarkerWait)
                 if isinstance(step, int | float):
-                    asleep.append((now + step, steps))
+                    heappush(asleep, (now + step, id(steps), steps))
                 else:
                     asked.append((steps, step))
             moved(done, len(parts))
             if not asked and asleep:
-                sleep(max(0.0, min(until for until, _ in asleep) - monotonic()))
+                sleep(max(0.0, asleep[0][0] - monotonic()))
             together = [operation for _, operations in asked for operation in operations]
             found = iter(execute(together))
             awake = [(steps, [*islice(found, len(operations))]) for steps, operations in asked]

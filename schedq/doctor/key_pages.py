@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schedq.doctor.checks import PAGE, plain
+from schedq.doctor.checks import plain
 from schedq.errors import SchedqError
 from schedq.transitions import Operation
 
@@ -26,8 +26,9 @@ class KeyPages:
 
     def execute(self, operations: Sequence[Operation[Any]], execute: Execute) -> list[Any]:
         """The replies to operations of many queues, of which those that scan share pages."""
-        cursors = sorted({_cursor(it) for it in operations if it.name == "scan"} - self._pages.keys())
-        scans = [plain("SCAN", cursor, "MATCH", _ANY_QUEUE, "COUNT", PAGE) for cursor in cursors]
+        sizes = {_cursor(it): it.args[5] for it in operations if it.name == "scan"}
+        cursors = sorted(sizes.keys() - self._pages.keys())
+        scans = [plain("SCAN", cursor, "MATCH", _ANY_QUEUE, "COUNT", sizes[cursor]) for cursor in cursors]
         replies = execute([*scans, *(it for it in operations if it.name != "scan")])
         refused: dict[str, SchedqError] = {}
         for cursor, reply in zip(cursors, replies, strict=False):
