@@ -29,7 +29,8 @@ STEP_KIND: Final = "step"
 _OF_OPERATIONS: Final = (OPERATION, OVER, NEXT_TRY)
 """What stays in the order of the operations within a millisecond."""
 _ORDER: Final = (
-    *("enqueued", "due", "promoted", "attempt", RUN_BEGAN, STARTED_OVER, OPERATION, MESSAGE, "asked to stop"),
+    *("enqueued", "requeued", "due", "promoted", "attempt", RUN_BEGAN, STARTED_OVER, OPERATION, MESSAGE),
+    "asked to stop",
 )
 
 
@@ -92,8 +93,8 @@ class TimelineEvent:
 
     Attributes:
         at_ms: when it happened or will happen; for an attempt, its start.
-        what: enqueued, due, promoted, attempt, asked to stop, completed, failed, cancelled; of a run also run began,
-            started over, operation (it began), operation over, next try, message (that nothing has taken).
+        what: enqueued, requeued, due, promoted, attempt, asked to stop, completed, failed, cancelled; of a run also
+            run began, started over, operation (it began), operation over, next try, message (that nothing has taken).
         attempt: the attempt, if it is one.
         operation: the operation, if it is one.
         topic: of a message.
@@ -161,7 +162,7 @@ class Timeline:
         """All events, earliest first."""
         found = [
             TimelineEvent(self.enqueued_at_ms, "enqueued"),
-            TimelineEvent(self.due_at_ms, "due"),
+            TimelineEvent(self.due_at_ms, "requeued" if self._is_requeued else "due"),
             TimelineEvent(self.promoted_at_ms, "promoted"),
             *(TimelineEvent(attempt.started_at_ms, "attempt", attempt) for attempt in self.attempts),
             TimelineEvent(self.run_began_at_ms, STARTED_OVER if self.life else RUN_BEGAN),
@@ -171,6 +172,12 @@ class Timeline:
             TimelineEvent(self.ended_at_ms, self.status),
         ]
         return tuple(sorted((event for event in found if event.at_ms), key=_place_in_time))
+
+    @property
+    def _is_requeued(self) -> bool:
+        """It had ended before it was last due; only a requeue starts it again."""
+        before = [it.outcome for it in self.attempts if 0 < it.ended_at_ms <= self.due_at_ms]
+        return before[-1:] in (["failed"], ["cancelled"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the timeline as one dict."""

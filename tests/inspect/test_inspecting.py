@@ -94,6 +94,30 @@ def steps(found: Timeline, clock: Clock) -> list[tuple[int, str]]:
     ]
 
 
+@pytest.mark.parametrize("end", ["failed", "cancelled"])
+def test_a_timeline_says_when_an_ended_job_was_requeued(make_queue: MakeQueue, clock: Clock, end: str):
+    queue = make_queue(clock=clock, max_attempts=1)
+    job_id = queue.enqueue(1)
+    job = queue.claim(0)
+    clock.pass_time(1)
+    if end == "cancelled":
+        queue.cancel(job_id)
+    queue.fail(job, "smtp timeout")
+    clock.pass_time(1)
+    assert "requeued" not in [what for _, what in steps(queue.inspector.timeline(job_id), clock)]
+    queue.requeue(job_id)
+    clock.pass_time(1)
+    queue.complete(queue.claim(0), "sent")
+
+    assert steps(queue.inspector.timeline(job_id), clock) == [
+        (-3_000, "enqueued"),
+        (-3_000, f"attempt {end}"),
+        (-1_000, "requeued"),
+        (0, "attempt completed"),
+        (0, "completed"),
+    ]
+
+
 def test_a_timeline_shows_a_jobs_whole_history(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock, backoff=Fixed(5), max_attempts=2)
     job_id = queue.enqueue(1, delay=10)
