@@ -17,6 +17,7 @@ from scripts.tools.pythons import Python, fits, read
 from tests.conftest import STARTED_BY
 
 ROOT = Path(__file__).parents[2]
+VERSIONS = ["3.13.0", "3.12.1", "3.11.2"]
 
 
 def program(path: Path, says: str) -> Path:
@@ -182,8 +183,9 @@ def test_lowest_versions_are_installed_for_the_oldest_python(monkeypatch: pytest
     assert ran[0].folder.name == ".venv-lowest"
 
 
-def test_with_a_time_limit_the_newest_is_run_and_others_only_if_they_end_in_time(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("within", "words"), [(250, ["passed", "passed", "left"]), (179, ["left", "left", "left"])])
+def test_with_a_time_limit_the_newest_run_first_and_only_if_they_end_in_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], within: int, words: list[str]
 ):
     there = [Python("3.11.2", Path("/one")), Python("3.12.1", Path("/two")), Python("3.13.0", Path("/three"))]
     now = [0.0]
@@ -197,7 +199,7 @@ def test_with_a_time_limit_the_newest_is_run_and_others_only_if_they_end_in_time
     monkeypatch.setattr(pythons, "run", run)
     monkeypatch.setattr("scripts.tools.pythons.time.monotonic", lambda: now[0])
 
-    assert pythons.main(["--pythons", "all", "--within=250", "-x"]) == 0
+    assert pythons.main(["--pythons", "all", f"--within={within}", "-x"]) == 0
 
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Python")]
-    assert [line.split()[1:3] for line in said] == [["3.13.0", "passed"], ["3.12.1", "passed"], ["3.11.2", "left"]]
+    assert [line.split()[1:3] for line in said] == [list(pair) for pair in zip(VERSIONS, words, strict=True)]
