@@ -161,9 +161,9 @@ class Attempt:
         return self.thread_id is None or self.is_left
 
     def timeout_error(self) -> TimeoutError:
-        """Return the error of an attempt that has timed out, or whose process the worker ends anyway."""
+        """Return the error of an attempt that has timed out, or that the worker ends for another reason."""
         is_ended = self.limit_s is None
-        return TimeoutError("the worker ends this process" if is_ended else f"timed out after {self.limit_s:g} s")
+        return TimeoutError("the worker ends this attempt" if is_ended else f"timed out after {self.limit_s:g} s")
 
     def check_counts(self) -> None:
         """Raise an error if the attempt has failed while its function was still running, and could not be interrupted.

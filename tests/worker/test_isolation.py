@@ -211,7 +211,7 @@ def test_a_function_that_is_ended_before_its_timeout_gets_no_timeout(
     queue.cancel(job.id) if how == "cancelled" else post.stop()
 
     until(lambda: mark.read_text() not in ("", "runs"), 60)
-    assert mark.read_text() == "cleaned up: the worker ends this process"
+    assert mark.read_text() == "cleaned up: the worker ends this attempt"
     assert not queue.get_job(job.id).last_error
 
 
