@@ -390,9 +390,8 @@ def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: boo
     if "result" in record.fields:
         _block("result", display.pretty(record.fields["result"]))
     if record.last_error:
-        _block(
-            f"last error, {display.moment(record.last_error_at_ms, now)}", escaping.harmless_lines(record.last_error)
-        )
+        title = f"{display.error_title(record)}, {display.moment(record.last_error_at_ms, now)}"
+        _block(title, escaping.harmless_lines(record.last_error))
         if "traceback" in record.fields:
             _block("traceback", escaping.harmless_lines(record.fields["traceback"].rstrip()))
     if operations := runs.done(record.fields):

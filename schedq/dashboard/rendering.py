@@ -103,6 +103,7 @@ _FILTERS: Final = {
     "clock": clock,
     "shortened": shortened,
     "pretty": pretty,
+    "error_title": display.error_title,
     "segment": segment,
     "span": span,
     "roundly": display.roundly,

@@ -8,8 +8,10 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from schedq.model.escaping import harmless_lines as harmless_lines
+from schedq.model.lifecycle import COMPLETED, PROCESSING
 from schedq.model.payload import UnreadablePayload, decode
 from schedq.model.progress import Progress
+from schedq.model.records import JobRecord
 from schedq.model.tasks import is_task_call
 from schedq.model.times import LAST_INSTANT_MS, span
 
@@ -100,6 +102,11 @@ def bar(found: Progress, width: int = 10) -> str:
         return number(found.done)
     full = int(found.fraction * width)
     return f"{'█' * full}{'░' * (width - full)} {percent(found.fraction)}"
+
+
+def error_title(record: JobRecord) -> str:
+    """What to call a job's last error: an attempt that runs or has completed is not the one that failed."""
+    return "error of an earlier attempt" if record.status in (PROCESSING, COMPLETED) else "last error"
 
 
 def percent(fraction: float) -> str:

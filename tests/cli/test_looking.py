@@ -415,6 +415,19 @@ def test_a_job_is_shown_with_all_that_is_stored(run: Run, make_queue: Callable[.
     assert not [line for line in lines if "token" in line]
 
 
+def test_the_error_of_a_completed_job_is_called_an_earlier_attempts(run: Run, queue: Queue):
+    queue.enqueue({"n": 1}, job_id="a", backoff=Fixed(0))
+    queue.fail(claimed(queue), "no such user")
+    titles = [line for line in run("job", "a").lines if "error" in line]
+    queue.promote_due()
+    job = claimed(queue)
+    titles += [line for line in run("job", "a").lines if "error" in line]
+    queue.complete(job)
+    titles += [line for line in run("job", "a").lines if "error" in line]
+
+    assert [title.partition(",")[0] for title in titles] == ["last error"] + ["error of an earlier attempt"] * 2
+
+
 def test_a_job_for_programs_has_raw_values(run: Run, queue: Queue):
     one_of_each(queue)
 

@@ -405,7 +405,7 @@ def job(record: JobRecord, now_ms: int, lines: int) -> RenderableType:
     texts = {
         "payload": display.pretty(record.fields.get("payload", "")),
         "result": display.pretty(record.fields["result"]) if "result" in record.fields else "",
-        "last error": escaping.harmless_lines(record.last_error),
+        display.error_title(record): escaping.harmless_lines(record.last_error),
         "traceback": escaping.harmless_lines(record.fields.get("traceback", "").rstrip()),
     }
     parts: list[RenderableType] = [output.facts(facts)]
