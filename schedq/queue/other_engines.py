@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, ClassVar, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
+from schedq.errors import ArgumentsError
+
+F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS: Final = {
     **dict.fromkeys(("max_retries", "max_tries", "retries", "retry"), "max_attempts, which counts the first one too"),
     **dict.fromkeys(("time_limit", "soft_time_limit", "job_timeout"), "timeout"),
@@ -17,15 +21,40 @@ _OPTIONS: Final = {
     **dict.fromkeys(("countdown", "delay", "eta", "run_at"), "an option of jobs: task.options(delay=60).enqueue(...)"),
     "bind": "schedq.current_job() in the function",
     "failure_ttl": "failed_ttl",
+    "priority": "a queue for each priority",
     "throws": "discard_on",
 }
+_OF_JOBS: Final = _OPTIONS | {
+    **dict.fromkeys(("autoretry_for", "retry_on", "retry_when", "throws", "discard_on"), "@queue.task(...)"),
+    **dict.fromkeys(("rate_limit", "throttle", "rate"), "gate, or @queue.task(rate=...)"),
+    "countdown": "delay",
+    "eta": "run_at",
+    "queue_name": "queue",
+    "task_id": "job_id",
+    "ttl": "expires",
+}
+"""Those that `task.options` hasn't either, and its words for them."""
 
 
-def no_option(task: str, name: str, known: Collection[str]) -> str:
+def no_option(task: str, name: str, known: Collection[str], words: Mapping[str, str] = _OPTIONS) -> str:
     """What to say about an option that tasks don't have."""
     near = get_close_matches(name, known, n=1)
-    hint = _OPTIONS.get(name) or (near[0] if near else "")
+    hint = words.get(name) or (near[0] if near else "")
     return f"task {task!r}: there is no option {name!r}" + (f"; here it is {hint}" if hint else "")
+
+
+def naming_options(function: F) -> F:
+    """Let `task.options` name an option that it hasn't. To type checkers nothing changes: they report it themselves."""
+    known = cast("dict[str, Any]", function.__kwdefaults__)
+
+    @wraps(function)
+    def options(task: Any, *args: Any, **given: Any) -> Any:
+        for name in given:
+            if name not in known:
+                raise ArgumentsError(no_option(task.name, name, known, _OF_JOBS))
+        return function(task, *args, **given)
+
+    return cast(F, options)
 
 
 class _OtherNames:

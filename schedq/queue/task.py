@@ -23,7 +23,7 @@ from schedq.queue.conversion import Conversion
 from schedq.queue.enqueue_many import Calls, of_each
 from schedq.queue.handler import Handler
 from schedq.queue.job import Job
-from schedq.queue.other_engines import OtherTaskNames
+from schedq.queue.other_engines import OtherTaskNames, naming_options
 from schedq.queue.requests import Connections
 from schedq.queue.task_options import (
     GivenOptions,
@@ -155,6 +155,7 @@ class Task(OtherTaskNames, Generic[P, R_co]):
         result: R_co = self._handler.entry(*args, **kwargs)
         return result
 
+    @naming_options
     def options(
         self,
         *,
@@ -184,7 +185,7 @@ class Task(OtherTaskNames, Generic[P, R_co]):
         with the options of that task where none are given. Here `key` is the key itself; '' for none.
 
         Raises:
-            UsageError: an option is invalid, or `queue` has no task of this name.
+            UsageError: an option is unknown or invalid, or `queue` has no task of this name.
         """
         task = copy.copy(self) if queue is None else self._in(queue)
         headers = merged_headers(task._options.headers, headers)

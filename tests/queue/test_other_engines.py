@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from typing import Any
 
@@ -62,6 +63,7 @@ def test_every_word_that_is_offered_exists_and_none_hides_a_name(kind: type):
         ("max_retries", "; here it is max_attempts, which counts the first one too"),
         ("bind", "; here it is schedq.current_job() in the function"),
         ("timout", "; here it is timeout"),
+        ("priority", "; here it is a queue for each priority"),
         ("ignore_result", ""),
     ],
 )
@@ -76,8 +78,35 @@ def test_an_option_that_tasks_do_not_have_is_named(option: str, says: str):
     assert queue.registry.get("send") is None
 
 
-def test_no_option_of_tasks_counts_as_one_of_another_engine():
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("countdown", "; here it is delay"),
+        ("eta", "; here it is run_at"),
+        ("priority", "; here it is a queue for each priority"),
+        ("queue_name", "; here it is queue"),
+        ("soft_time_limit", "; here it is timeout"),
+        ("autoretry_for", "; here it is @queue.task(...)"),
+        ("retry_on", "; here it is @queue.task(...)"),
+        ("dealy", "; here it is delay"),
+        ("ignore_result", ""),
+    ],
+)
+def test_an_option_that_jobs_do_not_have_is_named(option: str, says: str):
+    with pytest.raises(UsageError) as caught:
+        example(Task).options(**{"timeout": 5, option: 3})
+
+    assert str(caught.value) == f"task 'send': there is no option {option!r}{says}"
+    assert isinstance(caught.value, TypeError)
+
+
+def test_no_option_counts_as_one_of_another_engine():
+    jobs = inspect.signature(Task.options).parameters.keys()
+
     assert not other_engines._OPTIONS.keys() & GivenOptions.__optional_keys__
+    assert not other_engines._OF_JOBS.keys() & (jobs - {"queue", "delay", "run_at"})
+    words = {name: re.findall(r"@?\w+", here)[0] for name, here in other_engines._OF_JOBS.items() if name not in jobs}
+    assert {name: word for name, word in words.items() if word not in {*jobs, "@queue", "a", "schedq"}} == {}
 
 
 @pytest.mark.parametrize("what", ["a function", "a Task"])
