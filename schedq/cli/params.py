@@ -248,6 +248,7 @@ class FilterOptions:
     unique: str | None = None
     gate: str | None = None
     key: str | None = None
+    header: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.given())
@@ -285,8 +286,14 @@ filter_options: Final = option_group(
     click.option("--unique", type=_TEXT, metavar="KEY", help="Only jobs with this unique key."),
     click.option("--gate", type=_GATE, metavar="G", help="Only jobs of this gate."),
     click.option("--key", type=_TEXT, metavar="K", help="With --gate: only jobs with this key."),
+    click.option(
+        "--header",
+        type=_TEXT,
+        metavar="NAME=VALUE",
+        help="Only jobs with this header; without =, with this text in the value of a header.",
+    ),
 )
-"""`--task`, `--older`, `--newer`, `--text`, `--error`, `--unique`, `--gate` and `--key`, received as `filters`."""
+"""`--task`, `--older`, `--newer`, `--text`, `--error`, `--unique`, `--gate`, `--key` and `--header`, as `filters`."""
 
 
 def port_option(default: int, help_text: str) -> Callable[[F], F]:

@@ -48,7 +48,7 @@ _FORECASTS_S: Final = {"1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """Periods that the forecast can show, seconds."""
 _COSTLY_EVERY_S: Final = 5.0
 """Minimum seconds between two updates of a page that reads a lot."""
-FILTERS: Final = ("task", "text", "error", "unique", "gate", "key", "older", "newer")
+FILTERS: Final = ("task", "text", "error", "unique", "gate", "key", "header", "older", "newer")
 MOST_TYPED: Final = 400
 """Maximum number of characters of a filter."""
 ACTIONS_OF: Final[Mapping[str, tuple[str, ...]]] = {
@@ -257,7 +257,7 @@ def criteria(typed: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         UsageError: an age is no duration.
     """
-    texts = {key: typed[key] for key in ("task", "text", "error", "unique", "gate", "key") if typed.get(key)}
+    texts = {key: typed[key] for key in FILTERS[:-2] if typed.get(key)}
     return texts | {f"{key}_than": parsed_duration(typed[key]) for key in ("older", "newer") if typed.get(key)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
@@ -18,7 +18,6 @@ from schedq.inspect.queue_names import existing
 from schedq.inspect.search import Filter, find
 from schedq.model.keys import QueueKeys, checked_id
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
-from schedq.model.payload import encode
 from schedq.model.records import JobRecord
 from schedq.model.settings import NO_QUEUE
 
@@ -55,9 +54,8 @@ async def search(request: Request, pool: QueuePool) -> PageData:
         context["holders"] = holders
     if text and not context["holders"]:
         state = pages._one_of(request, "state", _STATES, _STATES[0])
-        wanted, is_wanted = _wanted(text, kind)
         found = _Search([name for name in names if name >= at], at, state, cursor)
-        await found.look(pool, wanted, is_wanted)
+        await found.look(pool, Filter.of(**{"header" if kind == "header" else "text": text}))
         context["found"] = found
         here = {"q": text, "kind": kind, "queue": typed}
         context["ahead"] = pages._query_string(here | found.ahead) if found.ahead else ""
@@ -83,16 +81,6 @@ async def _holders(pool: QueuePool, names: Sequence[str], job_id: str) -> list[s
             if (await queue._drive(existing([key])))[0]:
                 found.append(name)
     return found
-
-
-def _wanted(text: str, kind: str) -> tuple[Filter, Callable[[JobRecord], bool]]:
-    """The filter for the server, and what decides in the end."""
-    if kind != "header":
-        return Filter.of(text=text), lambda _: True
-    name, has_name, value = text.partition("=")
-    if has_name and name and value:
-        return Filter(header=encode(value, 10**6)), lambda job: job.headers.get(name) == value
-    return Filter(header=encode(text, 10**6)[1:-1]), lambda job: any(text in each for each in job.headers.values())
 
 
 @dataclass(slots=True)
@@ -121,7 +109,7 @@ class _Search:
     problems: list[tuple[str, str]] = field(default_factory=list)
     ahead: dict[str, str] = field(default_factory=dict)
 
-    async def look(self, pool: QueuePool, wanted: Filter, is_wanted: Callable[[JobRecord], bool]) -> None:
+    async def look(self, pool: QueuePool, wanted: Filter) -> None:
         """Search until enough is found, enough jobs were looked at, or two seconds have passed."""
         until = monotonic() + _MOST_S
         for nth, name in enumerate(self.names):
@@ -140,7 +128,7 @@ class _Search:
                             most = _MOST_FOUND - len(self.jobs)
                             page = await queue._drive(find(queue.settings, state, wanted, most, cursor, length))
                         self.looked += page.looked
-                        self.jobs += [(name, job) for job in page.jobs if is_wanted(job)]
+                        self.jobs += [(name, job) for job in page.jobs]
                         cursor, is_over = page.cursor, page.cursor is None
             except Conflict as error:
                 self.problems.append((name, str(error)))

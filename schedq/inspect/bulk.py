@@ -249,7 +249,7 @@ class TaskCancellation:
     """The cancellation of all jobs of one task: `steps` does it, and `note` logs it, however it ended."""
 
     def __init__(self, queue: Settings, task: str, *, running: bool, who: str | None) -> None:
-        request, wanted = BulkRequest.of("cancel", None, None), Filter.of(task, None, None, None, None)
+        request, wanted = BulkRequest.of("cancel", None, None), Filter.of(task)
         states = (DELAYED, PENDING, PROCESSING) if running else (DELAYED, PENDING)
         self._actions = [
             ActionOnMatching(queue, request, state, wanted, limit=None, dry_run=False, progress=None)

@@ -13,7 +13,7 @@ ARGV  jobs, clock
       position: the number of entries passed, or the score of the last one
       length (number): the most entries to look at
       most (number): the most matches to return
-      carry: what to return of a match: 'id' | 'payload' | 'all'
+      carry: what to return of a match: 'id' | 'payload' (and headers, if they are searched) | 'all'
       age_field: the field with the instant from which a job's age counts
       least_age (number): the least age in ms, or ''
       most_age (number): the greatest age in ms, or ''
@@ -131,7 +131,9 @@ end
 
 local function carried(id, job)
   if carry == 'id' then return {} end
-  if carry == 'payload' then return {'payload', job[slot.payload] or ''} end
+  if carry == 'payload' then 
+    return {'payload', job[slot.payload] or '', slot.headers and 'headers', slot.headers and job[slot.headers]}
+  end
   local count = redis.pcall('HLEN', jobs .. id)
   return type(count) == 'number' and count <= MOST_FIELDS and redis.call('HGETALL', jobs .. id) or {}
 end

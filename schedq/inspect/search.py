@@ -9,16 +9,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from schedq.errors import UsageError
 from schedq.inspect.stats import listed
 from schedq.model.checks import checked_limit, whole_number
+from schedq.model.headers import headers_of
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
-from schedq.model.payload import UnreadablePayload, decode
+from schedq.model.payload import UnreadablePayload, decode, encode
 from schedq.model.records import JobRecord
 from schedq.model.settings import Settings
 from schedq.model.tasks import is_task_call
@@ -27,6 +28,7 @@ from schedq.transitions import Binding, Operation, RoundTrips, pairs, unwrap
 
 _HELD: Final = "held"
 """The part of `pending` that is in a zset of its own, and comes first."""
+_NO_LIMIT: Final = 1 << 62
 STATES: Final = (PENDING, DELAYED, PROCESSING, COMPLETED, FAILED, CANCELLED)
 """The states that can be searched."""
 
@@ -44,7 +46,7 @@ class Filter:
         unique: the jobs' unique key.
         gate: the jobs' gate.
         key: their key there.
-        header: text in the stored headers, as JSON has it.
+        header: NAME=VALUE of one of their headers, or text in the value of one.
     """
 
     task: str = ""
@@ -68,29 +70,26 @@ class Filter:
         unique: object = None,
         gate: object = None,
         key: object = None,
+        header: object = None,
     ) -> Filter:
         """Make a filter from a caller's arguments; ages are seconds or timedeltas.
 
         Raises:
             UsageError: an argument is invalid.
         """
-        texts = {"task": task, "text": text, "error": error, "unique": unique, "gate": gate, "key": key}
+        given = {"task": task, "text": text, "error": error, "unique": unique, "gate": gate, "key": key}
+        texts = {what: value for what, value in (given | {"header": header}).items() if value is not None}
         for what, value in texts.items():
-            if value is not None and (not isinstance(value, str) or not value):
+            if not isinstance(value, str) or not value:
                 raise UsageError(f"{what} must be a text that is not empty, got {value!r}")
-            if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            if any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise UsageError(f"{what} has a lone surrogate, which is not valid text")
         if key is not None and gate is None:
             raise UsageError(f"key={key!r:.100} needs a gate: give gate= too")
         return cls(
-            str(task or ""),
-            None if older_than is None else duration_ms(older_than, "older_than"),
-            None if newer_than is None else duration_ms(newer_than, "newer_than"),
-            str(text or ""),
-            str(error or ""),
-            str(unique or ""),
-            str(gate or ""),
-            str(key or ""),
+            older_ms=None if older_than is None else duration_ms(older_than, "older_than"),
+            newer_ms=None if newer_than is None else duration_ms(newer_than, "newer_than"),
+            **cast("dict[str, Any]", texts),
         )
 
     @property
@@ -109,18 +108,36 @@ class Filter:
             f"unique key {self.unique!r:.80}" if self.unique else "",
             f"gate {self.gate:.80}" if self.gate else "",
             f"key {self.key!r:.80}" if self.key else "",
+            f"header {self.header!r:.80}" if self.header else "",
         )
         return ", ".join(filter(None, parts))
 
-    def is_called_by(self, fields: Sequence[str]) -> bool:
-        """Whether the payload among a job's fields calls the task; True if the filter has no task."""
+    @property
+    def header_part(self) -> str:
+        """What the stored headers of every such job contain, as JSON has it."""
+        name, is_named, value = self.header.partition("=")
+        return encode(value, _NO_LIMIT) if name and is_named else encode(self.header, _NO_LIMIT)[1:-1]
+
+    def accepts(self, fields: Sequence[str]) -> bool:
+        """Whether a job's fields have the header and its payload calls the task, as far as the filter has them."""
+        if not (self.task or self.header):
+            return True
+        job = pairs(fields)
+        if self.header and not self._is_in(headers_of(job.get("headers"))):
+            return False
         if not self.task:
             return True
         try:
-            found = decode(pairs(fields).get("payload", ""))
+            found = decode(job.get("payload", ""))
         except UnreadablePayload:
             return False
         return is_task_call(found) and found["task"] == self.task
+
+    def _is_in(self, headers: Mapping[str, str]) -> bool:
+        name, is_named, value = self.header.partition("=")
+        if name and is_named:
+            return headers.get(name) == value
+        return any(self.header in each for each in headers.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +291,7 @@ def scan_page(
             position=cursor.position,
             length=length,
             most=most,
-            carry="payload" if wanted.task and carry == "id" else carry,
+            carry="payload" if carry == "id" and (wanted.task or wanted.header) else carry,
             age_field=_AGES[state],
             least_age="" if wanted.older_ms is None else wanted.older_ms,
             most_age="" if wanted.newer_ms is None else wanted.newer_ms,
@@ -284,7 +301,7 @@ def scan_page(
             unique=wanted.unique,
             of_gate=wanted.gate,
             of_key=wanted.key,
-            header=wanted.header,
+            header=wanted.header_part,
             anchors=cursor.there,
         ),
         partial(_scan_page, cursor.state),
@@ -331,7 +348,7 @@ class Scanner:
             self.cursor, self.began = page.ahead, page.began
             if page.ahead is None and page.is_held and self.size > page.size:
                 self.cursor = _AFTER_HELD
-            return page.looked, [match for match in page.found if self._wanted.is_called_by(match[2])]
+            return page.looked, [match for match in page.found if self._wanted.accepts(match[2])]
         return 0, []
 
     def _page(self, length: int, most: int) -> RoundTrips[ScanPage]:

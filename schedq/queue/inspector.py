@@ -97,7 +97,7 @@ class InspectorVerbs:
     # -- finding jobs and acting on many
 
     @verb
-    def find(
+    def find(  # noqa: D417 - three are in one line
         self,
         state: str,
         *,
@@ -109,6 +109,7 @@ class InspectorVerbs:
         unique: str | None = None,
         gate: str | None = None,
         key: str | None = None,
+        header: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
         look: int = USUALLY_LOOKED,
@@ -125,9 +126,8 @@ class InspectorVerbs:
             newer_than: likewise. A job without that time is neither older nor newer.
             text: text in the stored payload or in the last error; case-sensitive.
             error: text in the last error; case-sensitive.
-            unique: the jobs' unique key.
-            gate: the jobs' gate.
-            key: their key there.
+            unique, gate, key: the jobs' unique key, their gate, and their key there.
+            header: NAME=VALUE of one of the jobs' headers; or, without `=`, text in the value of one.
             limit: 1 to 1000.
             cursor: the cursor of the previous page.
             look: the most jobs to look at, 1 to 100,000; 50,000 take about a quarter of a second.
@@ -135,7 +135,7 @@ class InspectorVerbs:
         Raises:
             UsageError: an argument is invalid.
         """
-        wanted = Filter.of(task, older_than, newer_than, text, error, unique, gate, key)
+        wanted = Filter.of(task, older_than, newer_than, text, error, unique, gate, key, header)
         return find(self._connections.settings, state, wanted, limit, cursor, look)
 
     @verb
@@ -178,6 +178,7 @@ class InspectorVerbs:
         unique: str | None = None,
         gate: str | None = None,
         key: str | None = None,
+        header: str | None = None,
         limit: int | None = None,
         dry_run: bool = False,
         delay: Duration | None = None,
@@ -193,7 +194,6 @@ class InspectorVerbs:
         Args:
             action: requeue (failed, cancelled), cancel (pending, delayed, processing), run_now or reschedule (delayed),
                 or delete (pending, delayed, completed, failed, cancelled).
-            state: the state of the jobs.
             limit: the most jobs to act on; None for all.
             dry_run: only count the matching jobs; write nothing.
             progress: called after every batch with the result so far.
@@ -202,7 +202,7 @@ class InspectorVerbs:
             UsageError: an argument is invalid, or the action does not apply to jobs of this state.
         """
         request, queue = BulkRequest.of(action, delay, run_at, who), self._connections.settings
-        wanted = Filter.of(task, older_than, newer_than, text, error, unique, gate, key)
+        wanted = Filter.of(task, older_than, newer_than, text, error, unique, gate, key, header)
         bulk_action = ActionOnMatching(queue, request, state, wanted, limit=limit, dry_run=dry_run, progress=progress)
         return WithCleanup(bulk_action.steps(), ending=None if dry_run else bulk_action.note)
 
@@ -240,11 +240,7 @@ class InspectorVerbs:
 
     @verb
     def purge(self, *, who: str | None = None) -> WithCleanup[int]:
-        """Delete every job of the queue, like `Queue.purge`, and write one entry to the audit log.
-
-        Args:
-            who: the name in the audit log; by default this process's user and host.
-        """
+        """Delete every job of the queue, like `Queue.purge`; one entry in the audit log, by `who` as in `act`."""
         return purged(self._connections.settings, who)
 
     @verb

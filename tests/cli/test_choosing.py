@@ -49,6 +49,17 @@ def test_jobs_are_listed_and_cancelled_by_their_unique_key(run: Run, queue: Queu
     assert "held until it has ended; another call returns this job" in shown
 
 
+def test_jobs_are_listed_and_cancelled_by_a_header(run: Run, queue: Queue, state: Look):
+    queue.enqueue(1, headers={"tenant": "acme & sons"})
+    job_id = queue.enqueue(2, headers={"tenant": "acme"})
+
+    assert [job["id"] for job in run("jobs", "mail", "--header", "tenant=acme", "--json").json["jobs"]] == [job_id]
+    question = run("cancel", "--header", "tenant=acme", "--dry-run").lines
+    run("cancel", "--header", "tenant=acme", "--yes")
+    assert "header 'tenant=acme'" in "".join(question)
+    assert [job.payload for job in queue.list_cancelled()] == [2]
+
+
 def test_a_page_of_matches_says_how_to_go_on(run: Run, queue: Queue, state: Look):
     ids = failed_calls(queue, 30)
 

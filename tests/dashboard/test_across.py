@@ -173,12 +173,15 @@ def test_texts_and_headers_are_found_in_all_queues_and_states(visitor: Visitor, 
         ("q=x=acme&kind=header", set()),
         ("q=tenant&kind=header", {failed}),
         ("q=other&kind=header", {waiting}),
+        ("q=x=&kind=header", set()),
         ("q=", set()),
     ):
         page = visitor.page(f"/search?{query}")
         assert set(re.findall(r'<td class="first"><a class="id"[^>]*>(\w+)<', page)) == expected, query
         assert ("Looked at" in page) is (query != "q="), query
     assert "Looked at 2 jobs" in text_of(visitor.page("/search?q=SMTP"))
+    assert waiting in visitor.page("/queues/shop/jobs?state=delayed&header=tenant=other")
+    assert waiting not in visitor.page("/queues/shop/jobs?state=delayed&header=tenant=acme")
 
 
 def test_a_search_is_bounded_says_how_far_it_looked_and_continues(

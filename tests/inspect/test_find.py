@@ -40,6 +40,32 @@ def test_jobs_are_found_by_text_in_payload_or_error(queue: Handle):
     assert every(queue, "failed", error="ada") == []
 
 
+def test_jobs_are_found_and_acted_on_by_a_header(queue: Handle):
+    quoted = queue.enqueue(call("send"), headers={"tenant": 'größe "1"', "x": "a=b"})
+    plain = queue.enqueue(call("pay"), headers={"tenant": "acme", "empty": ""})
+    foreign = queue.enqueue(call("send"), headers={"tenant": "other"})
+    queue.enqueue(call("send"), headers={"x": "tenant", "y": '"tenant":"acme"'})
+    queue.enqueue(call("send", "acme"))
+    queue.redis.hset(queue.keys.job(foreign), "headers", '{ "tenant" : "acme" }')
+
+    for header, expected in (
+        ("tenant=acme", [plain, foreign]),
+        ('tenant=größe "1"', [quoted]),
+        ("x=a=b", [quoted]),
+        ("empty=", [plain]),
+        ("Tenant=acme", []),
+        ("tenant=acm", []),
+        ("größe", [quoted]),
+        ("=b", [quoted]),
+    ):
+        assert every(queue, "pending", header=header) == expected, header
+    assert every(queue, "pending", header="tenant=acme", task="send") == [foreign]
+    assert queue.inspector.act_on("cancel", "pending", header="tenant=acme", task="pay").done == 1
+    assert queue.inspector.act_on("cancel", "pending", header="tenant=acme").done == 1
+    with pytest.raises(UsageError, match="header must be a text that is not empty"):
+        queue.inspector.find("pending", header="")
+
+
 def test_what_an_age_is_counted_from_depends_on_the_state(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     queue.enqueue(1, job_id="old")
