@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from schedq.doctor.server import ServerInfo, read_server
 from schedq.errors import Conflict, UsageError
 from schedq.inspect.display import number
 from schedq.inspect.overview import Pulse
+from schedq.inspect.queue_names import depths
 from schedq.inspect.summary import JobSummary, summaries
 from schedq.model.lifecycle import JOB_STATES
 from schedq.model.settings import NO_QUEUE
@@ -37,6 +39,8 @@ from schedq.transitions.heartbeat import WorkerRecord
 
 QUEUES: Final = 20
 """The most queues on a page."""
+MOST_QUEUES: Final = 5_000
+"""The most queues whose jobs are counted, or in which an id is looked for."""
 _JOBS: Final = 10
 """The most jobs of one queue."""
 _SCHEDULES: Final = 25
@@ -79,6 +83,14 @@ def matching(names: Iterable[str], text: str) -> list[str]:
 def typed_queue(request: Request) -> str:
     """The filter by name."""
     return request.query_params.get("queue", "").strip()[:100]
+
+
+async def depths_of(pool: QueuePool, names: Sequence[str]) -> dict[str, Counter[str]]:
+    """How many jobs of each state queues have; {} if they are too many, or on several servers of a cluster."""
+    async with pool.open(NO_QUEUE) as queue:
+        if queue.settings.tagged or len(names) > MOST_QUEUES:
+            return {}
+        return await queue._drive(depths(names))
 
 
 # -- the overview

@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from schedq.dashboard import pages
-from schedq.dashboard.across import matching, typed_queue
+from schedq.dashboard.across import MOST_QUEUES, depths_of, matching, typed_queue
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData, segment
 from schedq.errors import Conflict, UsageError
@@ -28,8 +28,6 @@ _MOST_LOOKED: Final = 50_000
 _LOOKED_AT_ONCE: Final = 5_000
 _MOST_FOUND: Final = 50
 _MOST_S: Final = 2.0
-_MOST_QUEUES: Final = 5_000
-"""The most queues in which an id is looked for."""
 
 
 async def search(request: Request, pool: QueuePool) -> PageData:
@@ -48,17 +46,24 @@ async def search(request: Request, pool: QueuePool) -> PageData:
         "found": None,
     }
     if text and kind == "any" and not at:
-        holders = await _holders(pool, names[:_MOST_QUEUES], text)
+        holders = await _holders(pool, names[:MOST_QUEUES], text)
         if len(holders) == 1:
             return PageData("search.html", context, location=f"/queues/{segment(holders[0])}/jobs/{segment(text)}")
         context["holders"] = holders
     if text and not context["holders"]:
         state = pages._one_of(request, "state", _STATES, _STATES[0])
-        found = _Search([name for name in names if name >= at], at, state, cursor)
+        # By magnitude, because sizes change from page to page: a queue gets another place only if it changes a lot.
+        depths = await depths_of(pool, names)
+        sizes = {name: depths[name].total().bit_length() // 2 if name in depths else 0 for name in names}
+        begin = pages._number(request, "size"), at
+        later = sorted((size, name) for name, size in sizes.items() if (size, name) > begin and name != at)
+        found = _Search([at] * (at in sizes) + [name for _, name in later], at, state, cursor)
         await found.look(pool, Filter.of(**{"header" if kind == "header" else "text": text}))
         context["found"] = found
         here = {"q": text, "kind": kind, "queue": typed}
-        context["ahead"] = pages._query_string(here | found.ahead) if found.ahead else ""
+        context["ahead"] = (
+            pages._query_string(here | found.ahead | {"size": sizes[found.ahead["at"]]}) if found.ahead else ""
+        )
         context["is_first"] = not at
         context["instead"] = pages._query_string(here | {"kind": "text" if kind == "header" else "header"})
     return PageData("search.html", context)
@@ -88,7 +93,7 @@ class _Search:
     """A search through the jobs of queues, state by state.
 
     Attributes:
-        names: the queues that are still to be searched.
+        names: the queues that are still to be searched, small ones first, so that no large one hides them.
         at: the one in which the search begins.
         state: the state in which it begins there.
         cursor: where in that state.

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from schedq.errors import UsageError
+from schedq.errors import Conflict, UsageError
 from schedq.model.keys import QUEUES_KEY, QueueKeys
+from schedq.model.lifecycle import DELAYED, JOB_STATES, PENDING
 from schedq.transitions import Operation, RoundTrips, identity, unwrap
 
 _PAGE: Final = 1000
 # Few keys of jobs match this as well; they are filtered out below.
 _PATTERN: Final = "queue:*:[pd]e[nl]*[gd]"
+_HELD: Final = "held"
+_LENGTHS: Final = {place: place for place in JOB_STATES} | {_HELD: PENDING}
+"""The state of the jobs in a list or zset, by the name of its key."""
 _PLACE: Final = re.compile(r"queue:(?:\{([^{}:]+)\}|([^{}:]+)):(?:pending|delayed)")
 
 
@@ -64,6 +69,30 @@ def existing(keys: Sequence[str]) -> RoundTrips[tuple[set[str], int]]:
             elif unwrap(reply):
                 found.add(key)
     return found, hidden
+
+
+def depths(names: Sequence[str]) -> RoundTrips[dict[str, Counter[str]]]:
+    """How many jobs queues have by state, such as `failed_depth`, for less than a tenth of what `stats` costs.
+
+    Queues with damaged keys, and those that this user may not read, are left out.
+    """
+    found: dict[str, Counter[str]] = {}
+    some = _PAGE // len(_LENGTHS)
+    for first in range(0, len(names), some):
+        page = names[first : first + some]
+        replies = iter((yield [ask for name in page for ask in _lengths(QueueKeys(name))]))
+        for name in page:
+            counts: Counter[str] = Counter()
+            with suppress(Conflict, UsageError):
+                for place, reply in [*zip(_LENGTHS.values(), replies, strict=False)]:
+                    counts[f"{place}_depth"] += unwrap(reply)
+                found[name] = counts
+    return found
+
+
+def _lengths(keys: QueueKeys) -> list[Operation[int]]:
+    words = (("ZCARD" if place in (DELAYED, _HELD) else "LLEN", getattr(keys, place)) for place in _LENGTHS)
+    return [Operation("queues", None, (), each, int) for each in words]
 
 
 def _is_there(name: str) -> Operation[bool]:

@@ -188,15 +188,22 @@ def test_a_search_is_bounded_says_how_far_it_looked_and_continues(
     visitor: Visitor, make: Make, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(search, "_MOST_LOOKED", 100)
-    make("a").enqueue_many([{"n": n} for n in range(150)])
-    wanted = make("b").enqueue({"wanted": 1})
+    for name, count in (("b-large", 260), ("c-larger", 300)):
+        make(name).enqueue_many([{"n": n} for n in range(count)])
+    of_large = make("b-large").enqueue({"wanted": 1})
+    of_small = [make(name).enqueue({"wanted": 1}) for name in ("a", "z-last")]
 
-    first = visitor.page("/search?q=wanted&kind=text")
-    ahead = re.search(r'href="([^"]*)">Continue', first)
-    assert ahead
-    second = visitor.page(unescape(ahead[1]))
+    page = visitor.page("/search?q=wanted&kind=text")
+    pages = [page]
+    while ahead := re.search(r'href="([^"]*)">Continue', page):
+        page = visitor.page(unescape(ahead[1]))
+        pages.append(page)
+        make(f"new-{len(pages)}").enqueue(1)
 
-    assert "Looked at 100 jobs" in text_of(first)
-    assert "2 queues not searched to the end; next: pending jobs of a" in text_of(first)
-    assert wanted in second and "Looked at 51 jobs" in text_of(second) and "That was the end" in second
+    found = [re.findall(r'<td class="first"><a class="id"[^>]*>(\w+)<', page) for page in pages]
+    assert found == [of_small, [], [of_large], [], [], []], "small queues are searched first, and each job once"
+    assert "Looked at 100 jobs" in text_of(pages[0]) and "Looked at 63 jobs" in text_of(pages[-1])
+    assert "2 queues not searched to the end; next: pending jobs of b-large" in text_of(pages[0])
+    assert "1 queue not searched to the end; next: pending jobs of c-larger" in text_of(pages[-2])
+    assert "That was the end" in pages[-1]
     assert visitor.get("/search?q=wanted&at=a&cursor=x").status_code == 400
