@@ -54,6 +54,8 @@ _EXAMINED: Final = 200
 _FRESH_S: Final = 30.0
 """Seconds for which findings are shown before the queues are examined again."""
 _OVERVIEW_EVERY_S: Final = 2.0
+_A_SECOND: Final = 250
+"""How many queues are counted per second while a browser shows them, which takes about a fiftieth of it."""
 _EVERY_S: Final = 5.0
 _PINGS: Final = 3
 Read = Callable[[AsyncQueue], Awaitable[Any]]
@@ -105,17 +107,20 @@ async def overview(request: Request, pool: QueuePool) -> PageData:
     redis = await _redis(pool)  # alone: other work of this process would count as latency
     window_ms = WINDOWS[data.context["window"]]
     now_ms = max((row["now_ms"] for row in rows), default=0)
+    names_of_all = data.context["_names"]
+    every = await depths_of(pool, names_of_all) if len(names_of_all) > QUEUES else {}
     context = {
         "now_ms": now_ms,
         "places": JOB_STATES,
-        "totals": totals(row["stats"] for row in rows),
+        "totals": totals(every.values() if every else (row["stats"] for row in rows)),
+        "counted": len(every),
         "graph": graph(rows, now_ms, window_ms),
         "redis": redis,
         "findings": _findings(pool, names, now_ms),
         "levels": LEVELS,
         **_panels(dict(found)),
     }
-    return replace(data, context=data.context | context, every_s=_OVERVIEW_EVERY_S)
+    return replace(data, context=data.context | context, every_s=max(_OVERVIEW_EVERY_S, len(every) / _A_SECOND))
 
 
 async def _status(queue: AsyncQueue) -> tuple[Pulse, list[JobSummary], list[ScheduleRecord]]:

@@ -99,6 +99,7 @@ async def _overview(request: Request, pool: QueuePool) -> PageData:
     window = _one_of(request, "window", WINDOWS, "1h")
     context = {
         "rows": await _rows_of(pool, names[offset : offset + _QUEUES], window),
+        "_names": names,
         "total": len(names),
         "offset": offset,
         "size": _QUEUES,

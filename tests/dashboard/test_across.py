@@ -128,15 +128,20 @@ def test_pages_across_queues_show_all_of_them_and_filter_by_name(visitor: Visito
         assert of_shop in some and of_mail not in some and "damaged" not in some, (path, some)
 
 
-def test_pages_across_many_queues_have_pages(visitor: Visitor, make: Make):
+def test_pages_across_many_queues_have_pages(visitor: Visitor, make: Make, raw: redis.Redis):
     for n in range(21):
         make(f"q{n:02}").enqueue(1)
+    make("damaged")
+    raw.sadd("schedq:queues", "damaged")
+    raw.set("queue:damaged:failed", "x")
 
+    overview = text_of(visitor.page("/"))
     first = visitor.page("/jobs?queue=q")
     ahead = re.search(r'href="(\?offset=20[^"]*)">Next', first)
     assert ahead
     second = text_of(visitor.page(f"/jobs{unescape(ahead[1])}"))
 
+    assert "21 pending 0 delayed" in overview and "The counts are of 21 queues, other figures of the 20" in overview
     assert "Queues 1 to 20 of 21" in text_of(first)
     assert "Queues 21 to 21 of 21 Previous" in second
     assert "q20" in second and "q19" not in second
