@@ -22,8 +22,8 @@ from schedq.cli.params import (
 from schedq.cli.queues import queue_of_batch, queue_of_job
 from schedq.inspect import display
 from schedq.inspect.batch_timeline import BatchEvent, BatchTimeline
-from schedq.model.groups import BatchProgress, ChildFailure, checked_group_id
-from schedq.model.tasks import task_call
+from schedq.inspect.batches import arguments, batch_facts
+from schedq.model.groups import BatchProgress, checked_group_id
 
 _TABLE: Final = {
     "ls": ("batches:ls", "List batches and chains: how many children have completed, failed, run or wait."),
@@ -74,14 +74,12 @@ def ls(name: str | None, limit: int, queue_name: str | None, redis_url: str | No
     elif not found:
         output.line(f"queue {name} has no batches")
     else:
-        titles = ["batch", "state", "children", "completed", "failed", "running", "waiting"]
-        output.show(output.table(titles, [_row(batch) for batch in found], right=titles[2:]))
+        titles = ["batch", *_facts(found[0])]
+        output.show(output.table(titles, [(batch.id, *_facts(batch).values()) for batch in found], right=titles[3:]))
 
 
-def _row(batch: BatchProgress) -> tuple[str, ...]:
-    counts = (batch.total, batch.completed, batch.failed, batch.running, batch.waiting)
-    state = batch.status if batch.is_closed else f"{batch.status}, being filled"
-    return (batch.id, state, *(f"{count:,}" for count in counts))
+def _facts(batch: BatchProgress) -> dict[str, str]:
+    return {name: it if isinstance(it, str) else f"{it:,}" for name, it in batch_facts(batch).items()}
 
 
 @click.command(
@@ -102,10 +100,8 @@ def show_one(batch_id: str, queue_name: str | None, redis_url: str | None, as_js
     if as_json:
         output.show_json({"queue": name, **found._asdict(), "timeline": line.to_dict()})
         return
-    _, state, *counts = _row(found)
-    words = zip(("children", "completed", "failed", "running", "waiting"), counts, strict=True)
     began, ended = (_instant(ms) for ms in (found.began_at_ms, found.ended_at_ms))
-    facts = [("batch", found.id), ("queue", name), ("state", state), *words, ("began", began), ("ended", ended)]
+    facts = [("batch", found.id), ("queue", name), *_facts(found).items(), ("began", began), ("ended", ended)]
     output.show(output.facts([*facts, ("error", found.error)]))
     output.show("", output.heading("timeline"), _timeline(line))
 
@@ -143,12 +139,8 @@ def failures(batch_id: str, limit: int, queue_name: str | None, redis_url: str |
     elif not found:
         output.line(f"no child of batch {batch_id} of queue {name} failed")
     else:
-        rows = [(f"{one.number:,}", _arguments(one), one.error) for one in found]
+        rows = [(f"{one.number:,}", arguments(one), one.error) for one in found]
         output.show(output.table(["child", "arguments", "error"], rows, right=["child"]))
-
-
-def _arguments(failure: ChildFailure) -> str:
-    return display.brief(task_call("", failure.args, failure.kwargs)) if failure.args or failure.kwargs else ""
 
 
 @click.command(

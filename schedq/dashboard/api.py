@@ -18,7 +18,7 @@ from schedq.dashboard.pages import FILTERS, MOST_TYPED, criteria
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.security import Refusal, base
 from schedq.doctor.examination import UNREACHABLE, Report, examine
-from schedq.errors import Conflict, JobGone, StoreUnavailable, UsageError
+from schedq.errors import Conflict, StoreUnavailable, UsageError
 from schedq.inspect import gate_words
 from schedq.inspect.audit import LogEntry
 from schedq.inspect.batch_timeline import BatchTimeline
@@ -424,8 +424,6 @@ async def serve(pool: QueuePool, route: ApiRoute, request: Request) -> Response:
         async with pool.open(values["queue"]) as queue:
             await _known(queue)
             return json_response({"queue": queue.name, **await route.read(queue, values)})
-    except JobGone as error:
-        raise Refusal(404, str(error)) from None
     except StoreUnavailable as error:
         raise Refusal(503, str(error)) from None
 

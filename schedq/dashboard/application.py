@@ -37,7 +37,7 @@ from schedq.dashboard.security import (
     who,
 )
 from schedq.dashboard.signing import SESSION_S, Signer
-from schedq.errors import Conflict, SchedqError, StoreUnavailable, UsageError
+from schedq.errors import Conflict, JobGone, SchedqError, StoreUnavailable, UsageError
 
 _NOTE_COOKIE: Final = "schedq_note"
 _TITLES: Final = {
@@ -139,7 +139,8 @@ class Dashboard:
             said = str(error).rstrip(".")  # errors of connections end with a full stop, others don't
             text = f"{said}. No jobs are lost; reload the page when Redis is available again."
             return self._respond(request, _message(503, text))
-        status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
+        statuses = {Conflict: 409, UsageError: 400, JobGone: 404}
+        status = next((code for kind, code in statuses.items() if isinstance(error, kind)), 500)
         return self._respond(request, _message(status, str(error)))
 
     def _respond(self, request: Request, data: PageData) -> Response:

@@ -18,27 +18,29 @@ from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData
 from schedq.dashboard.security import Refusal, inner_path
 from schedq.errors import Conflict, SchedqError, UsageError
-from schedq.inspect.gates import has_any
+from schedq.inspect.batches import arguments, batch_facts
 from schedq.inspect.overview import Pulse
-from schedq.inspect.queue_names import nearest
+from schedq.inspect.queue_names import existing, nearest
 from schedq.inspect.samples import MOST_SAMPLES, Sample, newest, rate
 from schedq.inspect.stats import Stats, stats
 from schedq.inspect.timeline import OVER, RETRY, STEP_KIND, WAITING, Timeline, TimelineEvent
 from schedq.inspect.uniqueness import StoredRule
 from schedq.model.expiry import expires_at_ms
+from schedq.model.groups import BatchProgress
 from schedq.model.lifecycle import BROKEN, FINISHED, JOB_STATES
+from schedq.model.progress import Progress
 from schedq.model.settings import NO_QUEUE
 from schedq.model.tasks import is_task_call
 from schedq.model.times import parsed_duration, span
 from schedq.queue.queue import AsyncQueue
 from schedq.schedules.records import ScheduleRecord
-from schedq.transitions import unwrap
+from schedq.transitions import groups, unwrap
 
 Page = Callable[[Request, QueuePool], Awaitable[PageData]]
 _QUEUES: Final = 20
 """Number of rows in the list of queues."""
 _ROWS: Final = 50
-"""Number of rows in the lists of schedules and of delayed jobs."""
+"""Number of rows in the lists of schedules, of batches and of delayed jobs."""
 _JOB_ROWS: Final = (50, 100, 500)
 _MOST_TASKS: Final = 20
 """Number of rows in a queue's list of tasks."""
@@ -169,8 +171,10 @@ def _of_queue(section: str, show: Callable[[Request, AsyncQueue], Awaitable[Page
         name = request.path_params["name"]
         async with pool.open(name) as queue:
             data = await show(request, queue)
-            has_gates = await queue._ask(has_any(queue.settings))
-        common = {"queue": name, "section": section, "back": inner_path(request), "has_gates": has_gates}
+            gates, batches = queue.settings.keys.gates, queue.settings.keys.groups
+            there, _ = await queue._drive(existing([gates, batches]))
+        common = {"queue": name, "section": section, "back": inner_path(request)}
+        common |= {"has_gates": gates in there, "has_batches": batches in there}
         return replace(data, context=common | data.context)
 
     return page
@@ -423,6 +427,36 @@ async def _next(queue: AsyncQueue, record: ScheduleRecord, count: int) -> list[A
         return []  # deleted or damaged in the meantime
 
 
+# -- batches
+
+
+async def _batches(request: Request, queue: AsyncQueue) -> PageData:
+    """A page of batches and chains, first those that have not ended."""
+    offset = _number(request, "offset")
+    stats, found = await asyncio.gather(queue.stats(), queue._drive(groups.list_groups(queue.settings, _ROWS, offset)))
+    return PageData("batches.html", _of_batches(found, offset, stats["batches"]) | {"now_ms": stats["now_ms"]})
+
+
+async def _batch(request: Request, queue: AsyncQueue) -> PageData:
+    """One batch or chain, with the children that failed, and its timeline."""
+    name, offset = request.path_params["batch"], _number(request, "offset")
+    batch = queue.batch(name)
+    line, failures, fields = await asyncio.gather(
+        batch.timeline(), batch.failures(offset, _ROWS), queue._drive(groups.read(queue.settings, name))
+    )
+    found = BatchProgress.from_fields(name, fields, int(fields.get("waiting", 0)))
+    more = {"now_ms": line.now_ms, "one": found, "line": line, "failures": failures, "arguments": arguments}
+    return PageData(
+        "batches.html",
+        _of_batches([found], offset, line.failures) | more | {"jobs": f"{name}-%s-{fields.get('generation', '')}"},
+    )
+
+
+def _of_batches(found: Sequence[BatchProgress], offset: int, total: int) -> dict[str, Any]:
+    rows = [(it, batch_facts(it), Progress(it.completed + it.failed, it.total or None)) for it in found]
+    return {"rows": rows, "offset": offset, "size": _ROWS, "has_more": total > offset + _ROWS, "one": None}
+
+
 # -- workers
 
 
@@ -444,6 +478,8 @@ PAGES: Final[Mapping[str, Page]] = {
     "/queues/{name}/schedules/{schedule_id}": _of_queue("schedules", _schedule),
     "/queues/{name}/gates": _of_queue("gates", gates_page),
     "/queues/{name}/gates/{gate}": _of_queue("gates", gate_page),
+    "/queues/{name}/batches": _of_queue("batches", _batches),
+    "/queues/{name}/batches/{batch}": _of_queue("batches", _batch),
     "/queues/{name}/workers": _of_queue("workers", _workers),
     "/queues/{name}/log": _of_queue("log", log_page.page),
     "/queues/{name}/tasks": _of_queue("tasks", tasks.tasks_page),

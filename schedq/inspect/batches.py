@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from schedq.inspect import display
+from schedq.model.groups import BatchProgress, ChildFailure
 from schedq.model.settings import Settings
+from schedq.model.tasks import task_call
 from schedq.transitions import Binding, Operation
 
 _OPEN_BATCHES: Final = Binding("open_batches")
@@ -26,6 +29,25 @@ class OpenBatches(NamedTuple):
     waiting: int
     running: int
     stalled_ms: int
+
+
+def batch_facts(batch: BatchProgress) -> dict[str, str | int]:
+    """What tables show of a batch or a chain, by title."""
+    is_filled = batch.is_closed or batch.has_ended
+    return {
+        "task": batch.task,
+        "state": batch.status if is_filled else f"{batch.status}, being filled",
+        "children": batch.total,
+        "completed": batch.completed,
+        "failed": batch.failed,
+        "running": batch.running,
+        "waiting": batch.waiting,
+    }
+
+
+def arguments(failure: ChildFailure) -> str:
+    """The arguments of a child that failed, on one line; '' if it has none."""
+    return display.brief(task_call("", failure.args, failure.kwargs)) if failure.args or failure.kwargs else ""
 
 
 def open_batches(queue: Settings) -> Operation[OpenBatches]:

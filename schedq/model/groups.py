@@ -20,6 +20,7 @@ from schedq.model.checks import whole_number
 from schedq.model.payload import decoded
 from schedq.model.placeholder import MARKER
 from schedq.model.records import whole
+from schedq.model.tasks import is_task_call
 
 MOST_CONCURRENCY: Final = 1000
 """The most children of a group that are jobs at the same time."""
@@ -163,6 +164,7 @@ class BatchProgress(NamedTuple):
         began_at_ms: when it began.
         ended_at_ms: when it ended.
         error: why it failed, if that is not the number of children that failed.
+        task: the task of its children; '' for a chain, whose calls may be of several.
     """
 
     id: str
@@ -176,6 +178,7 @@ class BatchProgress(NamedTuple):
     began_at_ms: int
     ended_at_ms: int = 0
     error: str = ""
+    task: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -187,7 +190,7 @@ class BatchProgress(NamedTuple):
         """Read a group's hash and the length of its list of items."""
         total, ended, completed = (whole(fields.get(key)) for key in ("total", "ended", "succeeded"))
         is_over, is_chain = fields.get("status") in ENDED, fields.get("chained") == "1"
-        left = total - ended
+        left, call = total - ended, decoded(fields.get("head", "") + "}")
         waiting = max(0, left - 1) if is_chain else min(items, total)
         if fields.get("numbered") == "1":  # what is made again counts as ended until then
             ended, left = ended - waiting, left + waiting
@@ -203,6 +206,7 @@ class BatchProgress(NamedTuple):
             whole(fields.get("began_at_ms")),
             whole(fields.get("ended_at_ms")),
             fields.get("error", ""),
+            call["task"] if is_task_call(call) else "",
         )
 
 

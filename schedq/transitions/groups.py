@@ -248,14 +248,12 @@ def end_of(queue: Settings, name: str) -> RoundTrips[GroupEnd]:
     return GroupEnd(fields, first, failed[0] if failed else None)
 
 
-def list_groups(queue: Settings, limit: int) -> RoundTrips[list[BatchProgress]]:
+def list_groups(queue: Settings, limit: int, offset: int = 0) -> RoundTrips[list[BatchProgress]]:
     """Groups: first those that need attention soonest, which are those that have not ended."""
-    found = []
-    for name in (yield from _names(queue, 0, limit)):
-        one = yield from progress(queue, name)
-        if one is not None:
-            found.append(one)
-    return found
+    names = yield from _names(queue, offset, limit)
+    replies = (yield [ask for name in names for ask in reading(queue, name)]) if names else []
+    read = ((name, of_replies(replies[2 * n : 2 * n + 2])) for n, name in enumerate(names))
+    return [BatchProgress.from_fields(name, fields, int(fields["waiting"])) for name, fields in read if fields]
 
 
 def results(queue: Settings, name: str, start: int) -> RoundTrips[tuple[list[tuple[int, Any]], int]]:

@@ -27,8 +27,8 @@ def batch(queue: Queue) -> Batch:
 
 def test_batches_are_listed_and_shown(run: Run, batch: Batch) -> None:
     title, row = (line.split() for line in run("batches", "ls").lines)
-    assert title == ["batch", "state", "children", "completed", "failed", "running", "waiting"]
-    assert row == ["squares", "running", "3", "1", "1", "1", "0"]
+    assert title == ["batch", "task", "state", "children", "completed", "failed", "running", "waiting"]
+    assert row == ["squares", "square", "running", "3", "1", "1", "1", "0"]
     assert [one["id"] for one in run("batches", "ls", "--json").json["batches"]] == ["squares"]
 
     shown = run("batches", "show", "squares").out

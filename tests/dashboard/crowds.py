@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from schedq import Progress, Rate
 from tests.inspect.scenes import report
+
+BATCH: Final = "quarterly-reports-of-a-company-far-away"
 
 
 def fail_all(queue: Any, count: int) -> None:
@@ -27,6 +29,10 @@ def crowded(queue: Any) -> str:
     pay = queue.task(lambda customer: None, name="pay", gate="payments-of-a-bank-far-away", key="customer")
     pay.enqueue_many([((f"customer-{number}@a-company.example.org",), {}) for number in range(5)])
     queue.gates.pause("payments-of-a-bank-far-away", key="customer-3@a-company.example.org")
+    with queue.batch(BATCH, pay) as batch:
+        batch.add([f"customer-{number}@a-company.example.org" for number in range(3)])
+    queue.cancel(next(job.id for job in queue.list_pending() if job.id.startswith(BATCH)))
+    queue.promote_due()
     report(queue, "send_email", completed=900, failed=5, run_ms=[*range(1, 906)], late_ms=[0, 70_000])
     report(queue, "reports.quarterly." + "0" * 60, completed=1, run_ms=[60_000], late_ms=[0])
     return str(queue.list_failed()[0].id)

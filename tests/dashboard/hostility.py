@@ -44,6 +44,8 @@ PAGES = (
     "/queues/mail/schedules/s0",
     "/queues/mail/gates",
     "/queues/mail/gates/g0",
+    "/queues/mail/batches",
+    "/queues/mail/batches/b0",
     "/queues/mail/workers",
     "/queues/mail/log",
     *(f"/jobs?state={state}" for state in ("pending", "delayed", "processing", "completed", "failed", "broken")),
@@ -91,5 +93,10 @@ def fill(raw: Any) -> None:
             raw.hset(prefix + "gates", mapping={gate: text, f"{gate} code": text, f"{gate} set": text})
             raw.hset(prefix + "lanes", f"gate:{gate} {text}", 10_001 + n)
             raw.zadd(prefix + "held", {f"pending{n}": (10_001 + n) * 2**31})
+        for group in ("b0", text):
+            raw.zadd(prefix + "groups", {group: 0})
+            facts = ("status", "head", "error", "total", "ended", "generation", "began_at_ms", "moved_at_ms")
+            raw.hset(f"{prefix}group:{group}", mapping=dict.fromkeys(facts, text))
+            raw.rpush(f"{prefix}group:{group}:failed", text, f"{n} 0 {text}")
         raw.xadd(prefix + "log", {"move": text, "id": text, "attempts": text, "at_ms": text, "note": text, "who": text})
     raw.set(prefix + "promoter", HOSTILE[0])

@@ -235,10 +235,12 @@ def test_read_only_has_no_route_that_acts_and_no_button(serve: Serve, queue: Que
     queue.schedules.upsert("nightly", cron="0 3 * * *", task="nightly")
     queue.pause(task="nightly")
     queue.gates.set("api", concurrency=1)
+    with queue.batch("b", queue.task(print)) as batch:
+        batch.add([1])
     served = serve(read_only=True)
     visitor = Visitor(served.url)
     pages = ["", "/jobs?state=failed", f"/jobs/{job_id}", "/failed", "/delayed", "/schedules", "/gates", "/gates/api"]
-    pages += ["/workers", "/log"]
+    pages += ["/batches", "/batches/b", "/workers", "/log"]
 
     for page in pages:
         text = visitor.page(f"/queues/mail{page}")

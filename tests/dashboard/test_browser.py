@@ -18,7 +18,7 @@ from schedq.dashboard import create_app
 from schedq.model import outcome
 from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE, inaccessible
 from tests.dashboard.conftest import TOKEN, Running, Served
-from tests.dashboard.crowds import crowded, fail_all
+from tests.dashboard.crowds import BATCH, crowded, fail_all
 from tests.dashboard.hostility import PAGES, fill
 from tests.inspect.scenes import report
 from tests.servers import Server
@@ -420,18 +420,8 @@ def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page
     job_id = crowded(mail)
     PICTURES.mkdir(exist_ok=True)
     page = open_page("/", viewport={"width": width, "height": 800}, color_scheme=scheme)
-    paths = (
-        "jobs?state=failed",
-        f"jobs/{job_id}",
-        "failed",
-        "delayed",
-        "schedules",
-        "workers",
-        "log",
-        "gates",
-        "tasks",
-        "new",
-    )
+    lists = ("failed", "delayed", "schedules", "workers", "log", "gates", "batches", "tasks", "new")
+    paths = ("jobs?state=failed", f"jobs/{job_id}", f"batches/{BATCH}", *lists)
     names = {"overview": "/", "queue": "/queues/mail"} | {
         path.partition("?")[0].partition("/")[0] + ("-one" if "/" in path else ""): f"/queues/mail/{path}"
         for path in paths
@@ -459,14 +449,18 @@ def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, 
     while (job := mail.claim(timeout_ms=0)) is not None:
         mail.settle(outcome.unknown(job, "this worker lacks it", mail.settings))
     page = open_page("/", viewport={"width": 390, "height": 800})
-    gate = "gates/payments-of-a-bank-far-away"
-    paths = (
-        "/",
-        *(
-            f"/queues/mail/{name}"
-            for name in ("", "schedules", "delayed", "workers", "gates", gate, "tasks", "tasks/send_email")
-        ),
+    of_queue = (
+        "",
+        "schedules",
+        "delayed",
+        "workers",
+        "gates",
+        "batches",
+        f"batches/{BATCH}",
+        "tasks",
+        "tasks/send_email",
     )
+    paths = ("/", *(f"/queues/mail/{name}" for name in (*of_queue, "gates/payments-of-a-bank-far-away")))
     for path in paths:
         page.goto(path.removesuffix("/") or "/")
         live(page)

@@ -22,7 +22,18 @@ from tests.dashboard.conftest import Visitor
 from tests.inspect.scenes import report as count
 from tests.servers import Server
 
-PATHS = ("", "/jobs", "/jobs?state=failed", "/failed", "/delayed", "/schedules", "/gates", "/workers", "/log")
+PATHS = (
+    "",
+    "/jobs",
+    "/jobs?state=failed",
+    "/failed",
+    "/delayed",
+    "/schedules",
+    "/gates",
+    "/batches",
+    "/workers",
+    "/log",
+)
 
 
 def text_of(html: str) -> str:

@@ -152,6 +152,7 @@ def pages(million: MillionJobs) -> Iterator[str]:
     yield f"{here}/tasks/invoice"
     yield f"{here}/gates"
     yield f"{here}/gates/gate1"
+    yield f"{here}/batches"
     yield f"{here}/new"
     for state in ("pending", "delayed", "failed"):
         yield f"{here}/jobs?state={state}"
