@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, PENDING
-from schedq.model.runs import STEP, Memo, Run, RunWait
+from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING
+from schedq.model.runs import STEP, UNDO, UNDOING, Memo, Run, RunWait, open_undos
 from schedq.model.times import LAST_INSTANT_MS
 
 _INBOX: Final = "inbox:"
@@ -35,9 +35,27 @@ def miscounted(job_id: str, fields: Mapping[str, str]) -> Iterator[str]:
         return
     if run.steps != len(memos):
         yield f"{job_id}: {run.steps} memos are counted, and {len(memos)} there"
-    size = sum(len(text.encode()) for text in memos.values())
+    calls = [text for name, text in fields.items() if name.startswith(UNDO)]
+    size = sum(len(text.encode()) for text in (*memos.values(), *calls))
     if run.bytes != size and fields.get("status") != COMPLETED:
         yield f"{job_id}: {run.bytes} bytes of memos are counted, and {size} there"
+    if run.undos != (count := len(open_undos({**fields, "run": "v=1 undos=1"}))) and fields.get("status") != COMPLETED:
+        yield f"{job_id}: {run.undos} undos are counted, and {count} are open"
+
+
+def unfinished(job_id: str, fields: Mapping[str, str], listed: Collection[str]) -> Iterator[str]:
+    """A run with steps to undo is known to those who look after it, and does not end without undoing them."""
+    run, status = Run.read(fields.get("run", "")), fields.get("status")
+    if run.undos and job_id not in listed:
+        yield f"{job_id} has steps to undo, and is not listed"
+    if run.undos and status in (COMPLETED, FAILED, CANCELLED) and not run.left:
+        yield f"{job_id} is {status}, and {run.undos} of its steps are still to be undone"
+    if run.left and status not in (FAILED, CANCELLED):
+        yield f"{job_id} is {status}, and said to have ended without undoing its steps"
+    if run.undoing and UNDOING not in fields:
+        yield f"{job_id} undoes its steps, and nothing says why"
+    if run.undoing and not run.undos and status == COMPLETED:
+        yield f"{job_id} has undone its steps, and completed"
 
 
 def _memos(fields: Mapping[str, str]) -> dict[str, str]:

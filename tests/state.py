@@ -67,6 +67,7 @@ LAYOUT: Final = {
     "gate_turns": "hash",
     "gate:*": "zset",
     "groups": "zset",
+    "undos": "zset",
     "group:*:items": "list",
     "group:*:failed": "list",
     "group:*:counted": "string",
@@ -318,6 +319,7 @@ class State:
         """The memos of a run can be read, no message is lost, and no suspended run is forgotten."""
         for job_id, fields in self._records.items():
             yield from runs.broken(job_id, fields)
+            yield from runs.unfinished(job_id, fields, self.holds("undos", "zset"))
 
     def _groups(self) -> Iterator[str]:
         """Children that ended are counted, and while a group runs, something of it waits or runs."""

@@ -12,7 +12,7 @@ from schedq.logs import log
 from schedq.model.settings import HIGH_MEMORY_HISTORY, PROMISED_S, Settings
 from schedq.model.times import monotonic
 from schedq.observer import Observer
-from schedq.transitions import promote, reclaim
+from schedq.transitions import promote, reclaim, requeue
 
 _JUMP_MS: Final = 1000
 _ROUTINE_S: Final = 10
@@ -165,6 +165,12 @@ class Reclaimer:
                     log.error("job %s: lease ended and no attempt is left, failed for good", job_id, extra=fields)
                 else:
                     log.warning("job %s: lease ended, taken back", job_id, extra=fields)
+            if sweep.to_undo:
+                text = (
+                    "queue %s: runs were ended without undoing their steps, by an earlier release; they do it now: %s"
+                )
+                log.warning(text, self.settings.name, ", ".join(sweep.to_undo), extra={"queue": self.settings.name})
+                await self._client.drive(requeue.undo_these(self.settings, sweep.to_undo))
             if sweep.taken_back:
                 took_back = True
                 self._observers.notify(Observer.jobs_reclaimed, self.settings.name, sweep.taken_back)

@@ -43,6 +43,7 @@ _SECTIONS: Final = {
         "cancel": ("job_actions:cancel", "Cancel waiting jobs; ask running ones to stop."),
         "reschedule": ("job_actions:reschedule", "Change when delayed jobs run."),
         "delete": ("job_actions:delete", "Delete jobs by their ids."),
+        "undo": ("job_actions:undo", "Undo the steps of failed workflows."),
         "send": ("send", "Send a message to a workflow."),
         "pause": ("pause", "Stop workers from taking jobs of a queue, or of its tasks."),
         "resume": ("pause:resume", "Let workers take jobs again."),

@@ -110,6 +110,23 @@ def requeue(
             )
 
 
+@click.command(no_args_is_help=True)
+@click.argument("job_ids", metavar="ID...", nargs=-1, type=JOB_ID, required=True)
+@queue_of_id_option
+@redis_option
+@json_option
+def undo(job_ids: tuple[str, ...], queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+    """Undo the steps of failed workflows that left them as they were; they end as failed again.
+
+    A workflow that waits or runs undoes its steps when it is cancelled.
+    """
+    with queue_of_job(queue_name, redis_url, job_ids) as queue:
+        requirement = "only a failed or cancelled workflow with steps to undo can be undone"
+        _act_on_each(
+            queue, job_ids, lambda job_id: "undoing" if queue.undo(job_id) else None, requirement, as_json=as_json
+        )
+
+
 @click.command(
     epilog="""\b
 Examples:

@@ -428,6 +428,7 @@ def _facts(name: str, record: JobRecord, now_ms: int, why: Why) -> list[tuple[st
         ("cancelled because", fields.get("cancel_reason", "")),
         ("result error", record.result_error),
         ("waits", why.text if why.reason == "suspended" else ""),
+        ("to undo", ", ".join(runs.to_undo(fields))),
         *((f"messages on topic {topic}", str(count)) for topic, count in runs.messages(fields)),
         *((field, text) for field, text in sorted(fields.items()) if field not in shown and not runs.is_of_run(field)),
     ]

@@ -25,6 +25,7 @@ _MOST: Final = 100
 _STATES: Final = ("processing", "pending", "delayed", "failed", "completed", "cancelled")
 _STATES_OF: Final = {
     "requeue": ("failed", "cancelled"),
+    "undo": ("failed", "cancelled"),
     "cancel": ("processing", "pending", "delayed"),
     "reschedule": ("delayed",),
     "delete": ("failed", "completed", "cancelled", "pending", "delayed"),

@@ -43,6 +43,7 @@ _KEYS: Final = {
     "workers": ("zset", "workers can't send heartbeats"),
     "schedules": ("zset", "no schedule creates jobs any more"),
     "groups": ("zset", "batches and chains can't be made, and those that there are do not end"),
+    "undos": ("zset", "steps that can be undone fail"),
     "stats": ("hash", "totals are not counted, and stats fail"),
     "settings": ("hash", "tools and promoters use the library's default settings"),
     "tasks": (
@@ -68,7 +69,18 @@ _RARE: Final = (
         "gate_turns",
         "unique_keys",
     ),
-    *("paused_tasks", "suspects", "wake_held", "schedules", "groups", "tasks", "standbys", "promoter", "paused"),
+    *(
+        "paused_tasks",
+        "suspects",
+        "wake_held",
+        "schedules",
+        "groups",
+        "undos",
+        "tasks",
+        "standbys",
+        "promoter",
+        "paused",
+    ),
 )
 _WAKES: Final = ("zset", "idle workers that are limited to some tasks are not woken: they look for jobs once a second")
 """The same for the wake marker of a task."""

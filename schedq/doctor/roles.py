@@ -79,7 +79,7 @@ WORKER: Final = Role(
     "runs jobs, promotes and reclaims them, and does what a producer does",
     scripts=PRODUCER.scripts
     | _words("advance claim count_tasks define_gate delete_schedule deregister fire heartbeat promote reclaim recover")
-    | _words("failed_try receive start_over step until")
+    | _words("add_undo failed_try receive start_over step until")
     | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
     plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside

@@ -1,5 +1,6 @@
 --[[
-Delete jobs that are not running; a job that is running, or not in the given state, is refused.
+Delete jobs that are not running; a job that is running, or not in the given state, is refused. So is a waiting run that has
+something to undo: it must be cancelled.
 
 Entries of a list are searched for around the position where the caller saw them, or else in the whole list. If the list
 is too long for that, FAR asks for a position. Entries far from both ends are first overwritten with the same id, so that
@@ -26,6 +27,7 @@ local BEFORE, AROUND, FAR = 300, 1000, 1000
 --@include idempotent
 --@include tombstone
 --@include group_end
+--@include undo
 local bad = wrong_type('list', pending, completed, failed, cancelled) or wrong_type('zset', delayed, leases, held)
 if bad then return bad end
 
@@ -70,12 +72,12 @@ local function sought(id, place)
 end
 
 local function take(id)
-  local job = not taken[id] and read_job(id, 'status', 'payload', 'entry_left', 'tombstone', 'group')
+  local job = not taken[id] and read_job(id, 'status', 'payload', 'entry_left', 'tombstone', 'group', 'run')
   if job and job[4] then return 'n' end
   local lease = job and tonumber(redis.call('ZSCORE', leases, id))  -- 0: an error ended this move before
   local found = job and rests_in(id, job[1], lease == 0)
   if not found or (state ~= '' and state ~= found) then return 'n' end
-  if lease and lease > 0 and not FINISHED[found] then return 'n' end
+  if not FINISHED[found] and ((lease and lease > 0) or has_to_undo(job[6])) then return 'n' end
   if found == 'pending' and redis.call('ZSCORE', held, id) then
     from_lanes[#from_lanes + 1] = id
   elseif LISTS[found] then

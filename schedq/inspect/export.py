@@ -20,11 +20,11 @@ from schedq.model.keys import checked_id
 from schedq.model.lifecycle import DELAYED, FINISHED, PENDING
 from schedq.model.payload import UnreadablePayload, decode, encode, size_of
 from schedq.model.records import JobRecord
-from schedq.model.runs import STEP, Memo, RunWait
+from schedq.model.runs import STEP, Memo, Run, RunWait
 from schedq.model.settings import Settings, checked_attempts
 from schedq.model.times import LAST_INSTANT_MS, LONGEST_MS
 from schedq.model.unique import stored_unique
-from schedq.transitions import Argument, RoundTrips
+from schedq.transitions import Argument, Operation, RoundTrips
 from schedq.transitions.enqueue import EncodedJob, refusal, store_each
 
 _NUMBERS: Final = {
@@ -99,6 +99,11 @@ def import_jobs(queue: Settings, entries: Sequence[object], *, finished: bool) -
         except UsageError as error:
             refused[number] = str(error)
     jobs = {number: job for number, job in checked.items() if job is not None}
+    if listed := [
+        job.job_id for job in jobs.values() if _has_undos(job)
+    ]:  # first: those that are not there are dropped
+        pairs = [word for job_id in listed for word in (0, job_id)]
+        yield [Operation("undos", None, (), ("ZADD", queue.keys.undos, *pairs), int)]
     words = yield from store_each(queue, list(jobs.values()))
     for (number, job), word in zip(jobs.items(), words, strict=True):
         if word not in ("STORED", "EXISTS"):
@@ -106,6 +111,12 @@ def import_jobs(queue: Settings, entries: Sequence[object], *, finished: bool) -
     return Imported(
         words.count("STORED"), words.count("EXISTS"), len(checked) - len(jobs), dict(sorted(refused.items()))
     )
+
+
+def _has_undos(job: EncodedJob) -> bool:
+    """Whether it is a run with steps to undo."""
+    fields = dict(zip(job.fields[::2], job.fields[1::2], strict=True))
+    return Run.read(str(fields.get("run", ""))).undos > 0
 
 
 def prepared(queue: Settings, entry: object, *, finished: bool) -> EncodedJob | None:

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from schedq.model.groups import BatchProgress
-from schedq.model.payload import loaded
 from schedq.model.records import whole
-from schedq.model.runs import RETURNED, STEP, TRIES, UNTIL, Memo, RunWait
+from schedq.model.runs import RETURNED, STEP, TRIES, UNDO, UNDOING, UNTIL, Memo, Run, RunWait, open_undos, undone
 from schedq.model.times import LAST_INSTANT_MS, span
 
-_OF_RUNS: Final = (STEP, TRIES, UNTIL, "inbox:", "sent:")
-_NAMES: Final = frozenset({"run", "waits", "args", "topics"})
+_OF_RUNS: Final = (STEP, TRIES, UNTIL, UNDO, "inbox:", "sent:")
+_NAMES: Final = frozenset({"run", "waits", "args", "topics", UNDOING})
 _MOST_WAITS: Final = 3
+_CANCELLED: Final = 2
 
 
 class Done(NamedTuple):
     """One operation of a run that is over.
 
     Attributes:
-        name: with the path of its branch.
+        name: with the path of its branch; `undo charge` for what undid the step `charge`.
         memo: its outcome.
     """
 
@@ -39,13 +39,28 @@ def done(fields: Mapping[str, str]) -> list[Done]:
     for field, text in fields.items():
         memo = Memo.read(text) if field.startswith(STEP) else None
         if memo is not None and memo.outcome != RETURNED:
-            found.append((_number(text), Done(field.removeprefix(STEP), memo)))
+            name = field.removeprefix(STEP)
+            found.append((Memo.number(text), Done(f"undo {step}" if (step := undone(name)) else name, memo)))
     return [each for _, each in sorted(found, key=lambda entry: entry[0])]
 
 
-def _number(text: str) -> int:
-    values = loaded(text)[len(Memo._fields) :]
-    return values[0] if values and isinstance(values[0], int) else 0
+def to_undo(fields: Mapping[str, str]) -> list[str]:
+    """The steps that a run undoes, or has not undone although it has ended, the next one first."""
+    run = Run.read(fields.get("run", ""))
+    return [name for name, _ in open_undos(fields)] if run.undoing or run.left else []
+
+
+def undo_in_words(fields: Mapping[str, str]) -> str:
+    """What a run has to undo, behind a sentence about its job; '' if that is nothing."""
+    run, names = Run.read(fields.get("run", "")), to_undo(fields)
+    if not names:
+        return ""
+    listed = ", ".join(names[:_MOST_WAITS]) + (", …" if len(names) > _MOST_WAITS else "")
+    if not run.left:
+        why = "was cancelled" if run.undoing == _CANCELLED else f"failed with {fields.get(UNDOING, '')}"
+        return f"; it undoes its steps, because it {why}: {listed}"
+    way = "requeue it to undo the rest" if run.undoing else "requeue it to continue, or undo it"
+    return f"; {len(names)} of its steps {'is' if len(names) == 1 else 'are'} not undone ({listed}): {way}"
 
 
 def awaited(fields: Mapping[str, str]) -> list[str]:

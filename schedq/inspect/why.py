@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schedq.inspect.display import apart, count
-from schedq.inspect.runs import waits_facts, waits_in_words
+from schedq.inspect.runs import to_undo, undo_in_words, waits_facts, waits_in_words
 from schedq.inspect.snapshot import JobSnapshot, look
 from schedq.inspect.uniqueness import IndexEntry, hold, read_entry
 from schedq.inspect.why_gate import LIMITS, TURN, Reason
@@ -471,6 +471,8 @@ def _why(queue: Settings, seen: JobSnapshot, key: str, entry: IndexEntry | None)
         left = at_ms - seen.now_ms
         text += f"; it expires in {span(left)}" if left > 0 else "; it has expired, and the next claim cancels it"
         facts = {**facts, "expires_at_ms": at_ms}
+    if names := to_undo(seen.record.fields):
+        text, facts = text + undo_in_words(seen.record.fields), {**facts, "to_undo": names}
     held, more = hold(seen, key, entry) if entry else ("", {})
     text, facts = f"{text}; {held}" if held else text, {**facts, **more}
     return Why(queue.name, seen.id, seen.now_ms, reason.name, text, reason.is_known, facts, seen.max_attempts)

@@ -173,6 +173,8 @@ class QueueKeys:
     group_keys = Key("group:")
     """Prefix of the keys of groups: `NAME`, a HASH, and `NAME:` with `items`, `counted`, `succeeded`, `failed` or
     `results:N` behind it."""
+    undos = Key()
+    """ZSET id → instant, ms, of the next look at a run that has steps to undo."""
     unique_keys = Key()
     """HASH unique key → end of its window, ms or 0, and the id of the job whose record may hold it."""
     schedules = Key()

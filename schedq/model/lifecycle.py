@@ -58,6 +58,8 @@ MOVES: Final = (
     Move("snooze", (PROCESSING,), (DELAYED,), ("settle",)),
     Move("release", (PROCESSING,), (PENDING,), ("settle",)),
     Move("suspend", (PROCESSING,), (DELAYED, PENDING), ("settle",)),
+    Move("undo", (PROCESSING,), (PENDING,), ("settle", "reclaim")),
+    Move("undo suspended", (DELAYED,), (PENDING,), ("cancel", "fire", "advance")),
     Move("stop", (PROCESSING,), (CANCELLED,), ("settle", "reclaim")),
     Move("adopt", (PROCESSING,), (PROCESSING,), ("reclaim",)),
     Move("reclaim", (PROCESSING,), (PENDING, DELAYED, FAILED), ("reclaim",)),

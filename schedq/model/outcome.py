@@ -240,12 +240,25 @@ def failed(job: ClaimedJob, error: BaseException | str, policy: Policy) -> Settl
     note = clean_text(text, _BRIEF)
     is_final = isinstance(error, _FINAL) or job.attempts >= policy.max_attempts
     if is_final or (policy.errors is not None and policy.errors.is_final(error)):
-        return Settlement("fail", job.id, job.claim_token, 0, text, note, trace, policy.failed_ttl_ms, job.gate_key)
+        move = "undo" if job.run and _undoes(job, error, policy) else "fail"
+        return Settlement(move, job.id, job.claim_token, 0, text, note, trace, policy.failed_ttl_ms, job.gate_key)
     if isinstance(error, Retry) and error.after_ms is not None:
         delay_ms = _requested_delay_ms(error, error.after_ms)
     else:
         delay_ms = _delay_ms(job, error, policy.backoff)
     return Settlement("retry", job.id, job.claim_token, delay_ms, text, note, trace, policy.failed_ttl_ms, job.gate_key)
+
+
+def _undoes(job: ClaimedJob, error: BaseException | str, policy: Policy) -> bool:
+    """Whether a run that fails for good with this error undoes its steps first.
+
+    An error that may be a mistake in the code, such as a NameError outside of steps, undoes nothing.
+    """
+    run = Run.read(job.run)
+    is_decided = isinstance(error, (Discard, StepFailed)) or (
+        policy.errors is not None and isinstance(error, policy.errors.discard_on)
+    )
+    return is_decided and run.undos > 0 and not run.undoing
 
 
 def _put_off(job: ClaimedJob, error: Snooze | RateLimited, policy: Policy) -> Settlement:

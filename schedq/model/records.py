@@ -175,7 +175,7 @@ class Settlement(NamedTuple):
     """How one attempt is to end.
 
     Attributes:
-        move: complete, retry, fail, snooze, release, limit or suspend.
+        move: complete, retry, fail, undo, snooze, release, limit or suspend.
         job_id: the job.
         token: the token of the claim that ends.
         delay_ms: the time until the job is due again, for retry and snooze; how long its key or gate waits, for limit.

@@ -7,6 +7,7 @@ writes both.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from schedq.errors import SchedqError, UsageError
@@ -18,6 +19,12 @@ TRIES: Final = "tries:"
 """Prefix of the fields of failed tries."""
 UNTIL: Final = "until:"
 """Prefix of the fields of fixed instants."""
+UNDO: Final = "undo:"
+"""Prefix of the fields of calls that undo steps: a number, which says which came first, and the call as a payload."""
+KEEP: Final = "keep"
+"""The kind of an operation that says that what was done until then stays done."""
+UNDOING: Final = "undoing"
+"""The field with the error of a run that failed and undoes what it has done; '' for one that was cancelled."""
 RETURNED: Final = "returned"
 """The outcome of a receive whose branch lost a race, so its message went back to its box: it counts as not done."""
 MOST_MEMOS: Final = 500
@@ -26,6 +33,7 @@ MOST_BYTES: Final = 1_048_576
 """The most bytes of the memos of a run; a little more for those that say what went wrong."""
 MOST_MESSAGE: Final = 60_000
 """The most bytes of a message's JSON text."""
+_UNDO_NAME: Final = "~undo "
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}")
 _NUMBER: Final = re.compile(r"(\w+)=(\d+)")
@@ -43,7 +51,7 @@ class Memo(NamedTuple):
     """The stored outcome of one operation.
 
     Attributes:
-        kind: step, sleep, receive, first, gather, call or map.
+        kind: step, sleep, receive, first, gather, call, map, keep or undo.
         outcome: ok, error, timeout, cancelled or returned.
         value: what the operation returned, or what is known of its error; None for a value that was too large to keep
             once the job had completed.
@@ -58,6 +66,13 @@ class Memo(NamedTuple):
     began_ms: int
     ended_ms: int
     attempt: int
+
+    @staticmethod
+    def number(text: str) -> int:
+        """The number of a stored memo, which says which came first; 0 if it is damaged."""
+        found = loaded(text)
+        values = found[len(Memo._fields) :] if isinstance(found, list) else []
+        return values[0] if values and isinstance(values[0], int) else 0
 
     @classmethod
     def read(cls, text: str) -> Memo | None:
@@ -109,6 +124,9 @@ class Run(NamedTuple):
         life: how often it has started over.
         is_void: its memos are of an earlier life and must be removed before anything else.
         requeued: how often its job was requeued.
+        undos: how many of its steps are to be undone if it does not complete.
+        undoing: whether it only undoes them any more: 0 no, 1 because it failed, 2 because it was cancelled.
+        left: it ended although some are still to be undone.
     """
 
     version: int
@@ -119,6 +137,9 @@ class Run(NamedTuple):
     life: int = 0
     is_void: bool = False
     requeued: int = 0
+    undos: int = 0
+    undoing: int = 0
+    left: bool = False
 
     @classmethod
     def read(cls, text: str) -> Run:
@@ -133,6 +154,9 @@ class Run(NamedTuple):
             found.get("life", 0),
             bool(found.get("void")),
             found.get("requeued", 0),
+            found.get("undos", 0),
+            found.get("undoing", 0),
+            bool(found.get("left")),
         )
 
 
@@ -140,6 +164,39 @@ def beginning(version: int, began_ms: int, timeout_ms: int | None) -> str:
     """The field `run` of a run of which nothing is recorded yet."""
     text = f"v={version} began={began_ms}"
     return text if timeout_ms is None else f"{text} timeout={timeout_ms} deadline={began_ms + timeout_ms}"
+
+
+def undo_name(name: str) -> str:
+    """The name of the operation that undoes a step: `charge` → `~undo charge`, `1.2/charge` → `1.2/~undo charge`."""
+    path, slash, base = name.rpartition("/")
+    return f"{path}{slash}{_UNDO_NAME}{base}"
+
+
+def undone(name: str) -> str:
+    """The step that an operation undoes; '' for any other operation."""
+    path, slash, base = name.rpartition("/")
+    return f"{path}{slash}{base.removeprefix(_UNDO_NAME)}" if base.startswith(_UNDO_NAME) else ""
+
+
+def without_undos(run: str) -> str:
+    """The field `run` of a run that has nothing to undo."""
+    return re.sub(r" undos=\d+", "", run)
+
+
+def open_undos(fields: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The steps of a run that are to be undone, the newest first, each with the call that does it, as a payload."""
+    if not Run.read(fields.get("run", "")).undos:
+        return []
+    memos = {field.removeprefix(STEP): text for field, text in fields.items() if field.startswith(STEP)}
+    kept = max((Memo.number(text) for text in memos.values() if text.startswith('["keep"')), default=0)
+    found: list[tuple[int, str, str]] = []
+    for field, text in fields.items():
+        number, _, call = text.partition(" ") if field.startswith(UNDO) else ("", "", "")
+        name = field.removeprefix(UNDO)
+        memo = Memo.read(memos.get(undo_name(name), ""))
+        if number.isdecimal() and int(number) > kept and (memo is None or memo.outcome != "ok"):
+            found.append((int(number), name, call))
+    return [(name, call) for _, name, call in sorted(found, reverse=True)]
 
 
 def checked_topic(topic: object) -> str:

@@ -47,6 +47,14 @@ class ControlVerbs:
         return requeue.requeue(self.settings, job_id)
 
     @verb
+    def undo(self, job_id: str) -> RoundTrips[bool]:
+        """Undo the steps of a workflow that failed and left them as they were; False if there are none to undo.
+
+        A run that has not ended undoes its steps when it is cancelled.
+        """
+        return requeue.undo(self.settings, job_id)
+
+    @verb
     def requeue_failed(self, limit: int = 1000) -> RoundTrips[int]:
         """Requeue up to `limit` (1 to 1000) failed jobs, oldest first; returns how many."""
         return requeue.requeue_failed(self.settings, checks.checked_limit(limit))

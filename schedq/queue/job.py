@@ -118,6 +118,10 @@ class Job(JobAliases, OtherJobNames, Generic[R]):
         """Run the job again, with its attempts back at 0, if it failed or was cancelled; False if not."""
         return self._run(requeue.requeue(self._connections.settings, self.id))
 
+    def undo(self) -> bool:
+        """Undo the steps of a workflow that failed and left them as they were; False if there are none to undo."""
+        return self._run(requeue.undo(self._connections.settings, self.id))
+
     def reschedule(self, *, delay: Duration | None = None, run_at: Instant | None = None) -> bool:
         """Change when the job is due; False if it is not delayed.
 
@@ -169,6 +173,10 @@ class Job(JobAliases, OtherJobNames, Generic[R]):
     async def arequeue(self) -> bool:
         """`requeue` for asyncio."""
         return await self._arun(requeue.requeue(self._connections.settings, self.id))
+
+    async def aundo(self) -> bool:
+        """`undo` for asyncio."""
+        return await self._arun(requeue.undo(self._connections.settings, self.id))
 
     async def areschedule(self, *, delay: Duration | None = None, run_at: Instant | None = None) -> bool:
         """`reschedule` for asyncio."""

@@ -36,6 +36,7 @@ local ACTIVE = {pending = true, delayed = true, processing = true}
 --@include trim
 --@include retention
 --@include group_end
+--@include undo
 --@include cancel
 --@include broken
 --@include slot_log
@@ -181,7 +182,7 @@ for _, turn in ipairs(turns) do
       upcoming = '+inf'
     else
       if turn.cancel then
-        local job = read_job(turn.cancel, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group')
+        local job = read_job(turn.cancel, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group', 'waits', 'run')
         if job and not FINISHED[job[1]] then cancel_job(turn.cancel, job, turn.last) end
       end
       local key = definitions .. turn.id

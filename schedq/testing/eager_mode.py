@@ -75,7 +75,7 @@ _NO_SERVER: Final = _NoServer("redis://eager.invalid")
 
 _PUBLIC: Final = {
     **dict.fromkeys(("fill_group", "group"), "a batch or a chain"),
-    **dict.fromkeys(("step", "failed_try", "until", "receive", "start_over"), "a workflow"),
+    **dict.fromkeys(("step", "add_undo", "failed_try", "until", "receive", "start_over"), "a workflow"),
     "send": "job.send",
 }
 """What users call requests whose own names they do not know."""

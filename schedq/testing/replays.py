@@ -115,7 +115,7 @@ def _other_arguments(seen: dict[tuple[str, str, int], str], now: Mapping[tuple[s
 def _is_same_end(record: JobRecord, move: str, text: str, note: str) -> bool:
     if record.status == "completed":
         return move == "complete" and bool(loaded(text) == loaded(record.fields.get("result")))
-    return move in ("fail", "retry") and note == record.last_error
+    return move in ("fail", "retry", "undo") and note == record.last_error
 
 
 def _said(record: JobRecord) -> str:
@@ -133,10 +133,9 @@ class _Recalled:
         self.version, self.began_ms = field.version, field.began_ms
         self.deadline_ms: int | None = None
         self.life, self.requeued = field.life, field.requeued
-        self.args: tuple[Sequence[Any], Mapping[str, Any]] | None = None
-        if field.life:
-            args, kwargs = loaded(fields.get("args")) or ((), {})
-            self.args = (args, kwargs)
+        self.undos: dict[str, str] = {}
+        self.undoing: str | None = None
+        self.args: tuple[Sequence[Any], Mapping[str, Any]] | None = loaded(fields.get("args")) if field.life else None
 
     def check(self, name: str) -> None:
         """There is room."""
@@ -160,6 +159,10 @@ class _Recalled:
     async def failed(self, name: str, error: str, delay_ms: int, *, counts: bool = True) -> tuple[int, int]:  # noqa: ARG002
         """No step is called, so none fails."""
         raise AssertionError(f"step {name} was called in a replay, and failed: {error}")
+
+    async def add_undo(self, name: str, call: str) -> str:
+        """Nothing is undone in a replay."""
+        return self.undos.setdefault(name, call)
 
     async def start_over(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """The run that ended did not get here, or it would have another record."""

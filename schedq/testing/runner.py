@@ -23,6 +23,7 @@ from schedq.model.headers import headers_of, stored_headers
 from schedq.model.keys import checked_id
 from schedq.model.progress import ProgressReport, Reporters
 from schedq.model.records import ClaimedJob, Settlement
+from schedq.model.runs import RunStopped
 from schedq.model.times import monotonic, wall
 from schedq.observer import AttemptFacts, attempt_facts
 from schedq.queue import workflow
@@ -263,6 +264,8 @@ class LocalAttempt:
             call, cause = self._invocation, error
             if call is not None and isinstance(error, TypeError):
                 cause = call.argument_error() or error
+            if isinstance(error, RunStopped):
+                cause = outcome.Discard("stopped on request")
             self._foreseen = (error, cause, outcome.failed(self._job, cause, self._policy))
         return self._foreseen[1:]
 

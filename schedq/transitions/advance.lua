@@ -4,7 +4,7 @@ Do what is left of the groups that need attention, a page at a time.
 All bits of such a group are counted again, so it does not matter which script was cut short where. Children that ended, or whose
 records are gone, without a word to their group are found by an audit of all that have not ended, every 10 s: workers of
 other programs and of older releases tell nothing. A group that is called off has its children cancelled. One that was not
-closed for a time fails. One whose run has completed or was cancelled is called off. One that has ended is deleted when its time has
+closed for a time fails. One whose run has completed, was cancelled, or undoes what it has done, is called off. One that has ended is deleted when its time has
 come, or when there are too many, unless its run may still read it.
 
 KEYS  groups (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), held (zset),
@@ -28,6 +28,7 @@ local MOST_GROUPS, MOST_LOOKED_AT, MOST_CANCELLED, YOUNG = 20, 200, 30, 30000
 --@include trim
 --@include retention
 --@include group_end
+--@include undo
 --@include cancel
 --@include wake_run
 --@include group_next
@@ -92,7 +93,7 @@ end
 local function cancel_children(group)
   if redis.call('HGET', group.key, 'cancel_from') == 'done' then return false end
   local is_more = each_live(group, 'cancel_from', MOST_CANCELLED, function(id)
-    local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group', 'waits')
+    local job = read_job(id, 'status', 'payload', 'request', 'attempts', 'waiter', 'failed_ttl_ms', 'group', 'waits', 'run')
     if job and not FINISHED[job[1]] then cancel_job(id, job, request) end
   end)
   if not is_more then redis.call('HSET', group.key, 'cancel_from', 'done') end
@@ -107,17 +108,19 @@ local function fail_unclosed(group)
   group.status = 'cancelling'
 end
 
--- The status of the run that a group works for, '' for one that is gone; nil for a group that works for none.
+-- The status of the run that a group works for, '' for one that is gone, and whether it undoes what it has done; nil for a group
+-- that works for none.
 local function status_of_run(key)
-  local run = redis.call('HGET', key, 'wake')
-  local status = run and redis.pcall('HGET', jobs .. run, 'status')
-  return run and (type(status) == 'string' and status or '')
+  local id = redis.call('HGET', key, 'wake')
+  local found = id and redis.pcall('HMGET', jobs .. id, 'status', 'run')
+  if not id or found.err then return id and '' end
+  return found[1] or '', undoing_of(found[2]) ~= nil
 end
 
 -- A run that has failed may be requeued, so its children continue.
 local function leave_with_run(group)
-  local status = status_of_run(group.key)
-  if group.status == 'running' and (status == '' or status == 'completed' or status == 'cancelled') then
+  local status, is_undoing = status_of_run(group.key)
+  if group.status == 'running' and (is_undoing or status == '' or status == 'completed' or status == 'cancelled') then
     redis.call('HSET', group.key, 'status', 'cancelling', 'becomes', 'cancelled')
     group.status = 'cancelling'
   end

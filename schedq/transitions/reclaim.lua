@@ -10,13 +10,16 @@ Records of finished jobs expire, and the entries that they leave in the historie
 order of the history, so the old end is looked at. Once a job had a ttl of its own, a page of each history is searched as
 well, another one in each pass.
 
+A run that has open undos goes back to undo what it has done, before it fails or is cancelled. Those that were ended without it,
+by scripts of earlier releases, are named in the reply of a pass that begins with offset 0.
+
 A job that belongs to a gate leaves its place there, and goes back to the front of its lane. Places whose job has no lease
 any more, because its record vanished, are freed, and a page of the lanes is looked at in each pass; see shared/gates.lua.
 
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
       cancelled (list), broken (list), stats (hash), wake (zset), paused (string), promoter (string), log (stream),
       tasks (hash), held (zset), lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset),
-      gate_turns (hash), groups (zset)
+      gate_turns (hash), groups (zset), undos (zset)
 ARGV  jobs, clock, events, log_size, due_channel, gate_keys, group_keys
       limit (number): the most leases to look at
       visibility_ms (number), max_attempts (number), completed_history (number), failed_history (number),
@@ -29,13 +32,13 @@ ARGV  jobs, clock, events, log_size, due_channel, gate_keys, group_keys
       knows_tasks (flag): whether the caller knows options of tasks that are not stored
       decided...: per job: id, attempts, max_attempts, wait in ms, its task's failed_ttl in ms or ''
 Returns  {now, 1 if there is more to do, else 0, next offset or -1, completed records trimmed since the queue began, ms
-         since the oldest kept record completed, 1 if memory is high, else 0, how many jobs were reclaimed, per reclaimed
-         job its id and new state, then per job that needs a decision: id, attempts, its own max_attempts or '', backoff
+         since the oldest kept record completed, 1 if memory is high, else 0, how many jobs were reclaimed, how many runs
+         have something to undo, per reclaimed job its id and new state, per run its id, then per job that needs a decision: id, attempts, its own max_attempts or '', backoff
          or '', and payload}
 ]]
 local PAGE, MOST_SEARCHED, FURTHEST, MOST_BYTES = 200, 10000, 100, 1048576
 local MOST_TRIMMED, HISTORY_PAGE, HIGH_MEMORY, MOST_FIELDS = 200, 500, 0.8, 300
-local LAST_INSTANT = 253402300799999
+local LAST_INSTANT, AUDITED, AUDIT_MS = 253402300799999, 100, 30000
 --@include clock
 --@include checks
 --@include numbers
@@ -55,6 +58,7 @@ local LAST_INSTANT = 253402300799999
 --@include completed
 --@include retention
 --@include group_end
+--@include undo
 local bad = wrong_type('list', processing, pending, completed, failed, cancelled, broken) or wrong_type('zset', leases, delayed)
 if bad then return bad end
 local has_gates = redis.call('EXISTS', gates) == 1
@@ -119,7 +123,7 @@ local function put_back(id, job)
     local due = whole(job[15])
     redis.call('ZADD', delayed, due, id)
     earliest = math.min(earliest, due)
-  elseif redis.call('LLEN', pending) <= MOST_SEARCHED or RETURNS[job[14]] or redis.call('ZSCORE', leases, id) == '0' then
+  elseif redis.call('LLEN', pending) <= MOST_SEARCHED or RETURNS[job[14]] or undoing_of(job[22]) or redis.call('ZSCORE', leases, id) == '0' then
     redis.call('HSET', key, 'status', 'pending')
     returned[#returned + 1] = {id, whole(job[9]), job[16]}
   else
@@ -152,19 +156,27 @@ end
 -- The lease ended and the job is not finished: it goes back, or fails, or is cancelled if it was asked to stop.
 local function take_back(id, key, job)
   local crashes, attempts = whole(job[5]) + 1, math.max(whole(job[3]), whole(job[5]) + 1)
+  local run, undos, undoing = job[22], open_undos(job[22]), undoing_of(job[22])
+  local stops = not undoing and job[7]
   local own = job[4] and whole(job[4]) > 0 and whole(job[4])
   local decided = decisions[id .. ' ' .. digits(attempts)]
   local most = own or (decided and decided.most) or max_attempts
   local is_open = (has_tasks and not (own and job[18])) or (crashes >= 2 and attempts < most)
-  if is_open and not decided and not job[7] then return ask(id, attempts, own, job[6], job[2]) end
+  if is_open and not decided and not stops then return ask(id, attempts, own, job[6], job[2]) end
   local wait = decided and decided.wait or 0
   local becomes = {'status', 'pending'}
-  if job[7] then
+  if stops then
     becomes = {'status', 'cancelled', 'cancelled_at_ms', now}
   elseif attempts >= most then
     becomes = {'status', 'failed'}
   elseif crashes >= 2 then
     becomes = {'status', 'delayed', 'run_at_ms', now + wait}
+  end
+  local text, undoes = 'lease expired ' .. digits(crashes) .. (crashes == 1 and ' time' or ' times'), false
+  if undos > 0 and FINISHED[becomes[2]] then
+    undoes = not undoing
+    becomes = undoes and {'status', 'pending', 'run', to_undo(run, stops), 'undoing', stops and '' or text}
+      or {'status', 'failed', 'run', without(run, 'left') .. ' left=1'}
   end
   local gate, gate_key = nil, job[20] or ''
   if gate_of_job and job[19] then gate = gate_of_job(job[19]) end
@@ -177,10 +189,9 @@ local function take_back(id, key, job)
     if status == 'pending' then entered[#entered + 1] = {id, gate.name, gate_key, true} end
   end
   take_entry(id, whole(job[9]))
-  local text = 'lease expired ' .. digits(crashes) .. (crashes == 1 and ' time' or ' times')
-  if job[21] and FINISHED[status] then tell_group(job[21], id, false, job[7] and 'cancelled' or text) end
-  redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', crashes,
-    'attempts', attempts, 'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',
+  if job[21] and FINISHED[status] then tell_group(job[21], id, false, stops and 'cancelled' or text) end
+  redis.call('HSET', key, 'settled_token', job[8] or '', 'settled_move', 'reclaim', 'crashes', undoes and 0 or crashes,
+    'attempts', undoes and 0 or attempts, 'reclaimed_at_ms', now, 'last_error', text, 'last_error_at_ms', now, 'history',
     with_attempt(job[11], attempts, job[12], whole(job[9]), 'lost', text), unpack(becomes))
   redis.call('HDEL', key, 'claim_token', 'adopted_token', 'stop', 'unknown_since_ms')
   redis.call('PERSIST', key)
@@ -204,14 +215,15 @@ local function take_back(id, key, job)
     publish_event(id, 'reclaimed', attempts)
   else
     if not gate then returned[#returned + 1] = {id, whole(job[9]), job[8]} end
-    publish_event(id, 'reclaimed', attempts)
+    publish_event(id, undoes and 'undoing' or 'reclaimed', attempts)
+    if undoes then write_log('undo', id, attempts) end
   end
 end
 
 local function read(id)
   return read_job(id, 'status', 'payload', 'attempts', 'max_attempts', 'crashes', 'backoff', 'stop', 'claim_token',
     'started_at_ms', 'waiter', 'history', 'worker', 'adopted_token', 'settled_move', 'run_at_ms', 'settled_token',
-    'completed_ttl_ms', 'failed_ttl_ms', 'gate', 'key', 'group')
+    'completed_ttl_ms', 'failed_ttl_ms', 'gate', 'key', 'group', 'run')
 end
 
 local function decide(id)
@@ -341,6 +353,29 @@ if has_gates then
   end
 end
 
+-- The runs that have ended without undoing what they have done, among those whose turn it is.
+local function ended_without_undoing()
+  local found = {}
+  local listed = redis.pcall('ZRANGE', undos, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, AUDITED)
+  for _, id in ipairs(listed.err and {} or listed) do
+    local job = redis.pcall('HMGET', jobs .. id, 'status', 'run', 'settled_move', 'last_error')
+    local run = not job.err and job[2]
+    if open_undos(run) == 0 or job[1] == 'completed' then
+      redis.call('ZREM', undos, id)
+      if not run then add_to_total('undos_dropped_total', 1) end
+    else
+      redis.call('ZADD', undos, now + AUDIT_MS, id)
+      if FINISHED[job[1]] and not string.find(run, ' left=1', 1, true) then
+        -- A worker of an earlier release may have failed it because of a mistake in the code, which undoes nothing.
+        local is_final = job[1] == 'cancelled' or undoing_of(run) or job[3] == 'reclaim' or string.find(job[4] or '', '^%u%l+Failed: ')
+        if is_final then found[#found + 1] = id else redis.call('HSET', jobs .. id, 'run', run .. ' left=1') end
+      end
+    end
+  end
+  return found
+end
+local to_be_undone = offset == 0 and ended_without_undoing() or {}
+
 local ended_by = math.min(now, looked_at or now)
 local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', ended_by, 'LIMIT', 0, limit)
 for _, id in ipairs(expired) do decide(id) end
@@ -416,10 +451,11 @@ if earliest < head then announce_due(earliest) end
 local more = has_forgotten or (#expired == limit and left < limit)
 for _, count in ipairs(forgotten) do more = more or count >= MOST_TRIMMED end
 local trimmed = whole(redis.pcall('HGET', stats, 'trimmed_total'))
-local reply = {now, more and 1 or 0, offset, trimmed, trimmed > 0 and kept_ms() or 0, is_memory_high() and 1 or 0, #taken_back}
+local reply = {now, more and 1 or 0, offset, trimmed, trimmed > 0 and kept_ms() or 0, is_memory_high() and 1 or 0, #taken_back, #to_be_undone}
 for _, job in ipairs(taken_back) do
   reply[#reply + 1] = job[1]
   reply[#reply + 1] = job[2]
 end
+for _, id in ipairs(to_be_undone) do reply[#reply + 1] = id end
 for _, value in ipairs(undecided) do reply[#reply + 1] = value end
 return reply

@@ -12,7 +12,7 @@ from schedq.model.lifecycle import FAILED
 from schedq.model.records import whole
 from schedq.model.settings import Settings
 from schedq.model.tasks import NO_OPTIONS, TaskOptions, task_name
-from schedq.transitions import Argument, Binding, Operation, RoundTrips, unwrap
+from schedq.transitions import Argument, Binding, Operation, RoundTrips, requeue, unwrap
 from schedq.transitions.announce import NO_TASKS, read_task_options
 
 _RECLAIM: Final = Binding("reclaim", "limit", "offset", "shorten", "looked_at", "knows_tasks", "decided")
@@ -33,6 +33,7 @@ class Sweep:
         trimmed: completed records trimmed before they expired, since the queue began.
         kept_ms: the age of the oldest completed record; 0 if none was ever trimmed.
         is_memory_high: whether Redis was nearly full in the last minute, so that fewer completed records are kept.
+        to_undo: runs that an earlier release has ended although they have steps to undo.
     """
 
     now_ms: int
@@ -43,6 +44,7 @@ class Sweep:
     trimmed: int
     kept_ms: int
     is_memory_high: bool
+    to_undo: tuple[str, ...] = ()
 
 
 def sweep(
@@ -83,6 +85,7 @@ def sweep(
         failed=found.failed + rest.failed,
         has_more=found.has_more or rest.has_more,
         next_offset=found.next_offset,
+        to_undo=found.to_undo,
     )
 
 
@@ -125,24 +128,27 @@ def _reclaim(queue: Settings, **given: Argument | Sequence[Argument]) -> Operati
 
 
 def _read_sweep(reply: list[Any]) -> tuple[Sweep, list[_Undecided]]:
-    now, more, offset, trimmed, kept_ms, is_high, count = (int(value) for value in reply[:7])
-    jobs, rest = reply[7 : 7 + 2 * count], reply[7 + 2 * count :]
+    now, more, offset, trimmed, kept_ms, is_high, count, runs = (int(value) for value in reply[:8])
+    jobs, rest = reply[8 : 8 + 2 * count], reply[8 + 2 * count :]
+    to_undo, rest = tuple(rest[:runs]), rest[runs:]
     taken_back = tuple(jobs[::2])
     failed = tuple(job_id for job_id, place in zip(taken_back, jobs[1::2], strict=True) if place == FAILED)
     undecided = [
         _Undecided(job_id, whole(attempts), whole(most) or None, plan, payload)
         for job_id, attempts, most, plan, payload in (rest[n : n + 5] for n in range(0, len(rest), 5))
     ]
-    return Sweep(now, taken_back, failed, more == 1, offset, trimmed, kept_ms, is_high == 1), undecided
+    return Sweep(now, taken_back, failed, more == 1, offset, trimmed, kept_ms, is_high == 1, to_undo), undecided
 
 
 def take_back(queue: Settings, tasks: Mapping[str, TaskOptions] = NO_TASKS) -> RoundTrips[list[str]]:
     """One bounded pass for a queue without a reclaimer: a sweep, and pages of `processing` if leases are missing."""
     taken_back: list[str] = []
-    offset = -1
+    offset = 0
     for _ in range(_MOST_PAGES):
         found = yield from sweep(queue, offset, tasks=tasks)
         taken_back += found.taken_back
+        if found.to_undo:
+            yield from requeue.undo_these(queue, found.to_undo)
         offset = found.next_offset
         if offset < 0:
             break

@@ -2,7 +2,8 @@
 Move failed and cancelled jobs back to `pending`, with their attempts at 0, unless another job holds their unique key.
 
 They are due now, so that the time before does not count as lateness. A run continues after its last memo. It forgets the
-failure that ended it, and its deadline counts from now.
+failure that ended it, and its deadline counts from now. One that was undoing what it had done continues to do so; if nothing is
+left to undo, it runs again from its beginning, without a record.
 
 The longer the two lists, the fewer jobs a call takes, because it searches them for each job that is not among the
 oldest.
@@ -11,8 +12,9 @@ KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset)
       leases (zset), unique_keys (hash), groups (zset)
 ARGV  jobs, clock, log_size, group_keys
       request: a new id, by which a repeated request is recognized
+      undoes (flag): only runs that have something to undo; they undo what they have done, and end as before
       ids...
-Returns  per job: yes | no (neither failed nor cancelled) | UNIQUE and the id of the job that holds its unique key; fewer
+Returns  per job: yes | no (neither failed nor cancelled, or nothing is to be undone) | UNIQUE and the id of the job that holds its unique key; fewer
          words than ids means "send the rest again"
 ]]
 --@include clock
@@ -27,6 +29,7 @@ Returns  per job: yes | no (neither failed nor cancelled) | UNIQUE and the id of
 --@include expiry
 --@include unique
 --@include group_end
+--@include undo
 local bad = wrong_type('list', pending, failed, cancelled) or wrong_type('zset', leases)
 if bad then return bad end
 
@@ -64,7 +67,12 @@ local function forget_failures(id, run)
   --@include run
   --@include failures
   local gone = {}
-  if number_in(run, 'errors') > 0 or number_in(run, 'tried') > 0 then
+  run = without(run, 'left')
+  if undoing_of(run) and open_undos(run) == 0 then  -- start_over.lua removes its memos, before anything else
+    run = with_number(with_number(without(run, 'undoing'), 'life', number_in(run, 'life') + 1), 'void', 1)
+    for _, name in ipairs({'steps', 'bytes', 'large', 'errors', 'tried'}) do run = with_number(run, name, 0) end
+    run, gone = with_number(run, 'began', now), {'undoing'}
+  elseif number_in(run, 'errors') > 0 or number_in(run, 'tried') > 0 then
     spent = spent + 40 * number_in(run, 'steps') + floor(number_in(run, 'bytes') / 20)
     local open, tries = failures_of(id)
     for field, memo in pairs(open) do
@@ -75,7 +83,11 @@ local function forget_failures(id, run)
     run = with_number(run, 'tried', 0)
   end
   run = with_number(run, 'requeued', number_in(run, 'requeued') + 1)
-  if number_in(run, 'timeout') > 0 then run = with_number(run, 'deadline', now + number_in(run, 'timeout')) end
+  if undoes and not undoing_of(run) then
+    run = to_undo(run, false)
+  elseif number_in(run, 'timeout') > 0 and not undoing_of(run) then
+    run = with_number(run, 'deadline', now + number_in(run, 'timeout'))
+  end
   return run, gone
 end
 
@@ -90,6 +102,7 @@ end
 
 local function revive(id, job)
   local key = jobs .. id
+  if undoes and (open_undos(job[10]) == 0) then return 'no' end
   local holder = job[8] and take_key(id, job[8], job[9])
   if holder then return 'UNIQUE ' .. holder end
   if job[11] then take_back_end(job[11]) end
@@ -105,19 +118,20 @@ local function revive(id, job)
     if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end  -- first: `run` says whether there is something to forget
     redis.call('HSET', key, 'run', run)
   end
-  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes', 'run_at_ms', stamp)
+  local why = undoes and not undoing_of(job[10]) and {'undoing', job[12] or ''} or {}
+  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes', 'run_at_ms', stamp, unpack(why))
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
     'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason', 'waits')
   redis.call('PERSIST', key)
   ids[#ids + 1] = id
-  write_log('requeue', id, whole(job[4]))
+  write_log(undoes and 'undo' or 'requeue', id, whole(job[4]))
   return 'yes'
 end
 
 for i = ids_start, #ARGV do
   if #words > 0 and spent + OLDEST > MOST_SEARCHED then break end
   local job = read_job(ARGV[i], 'status', 'payload', 'request', 'attempts', 'last_error_at_ms', 'cancelled_at_ms',
-    'tombstone', 'unique', 'unique_rule', 'run', 'group')
+    'tombstone', 'unique', 'unique_rule', 'run', 'group', 'last_error')
   local word = job and earlier_reply(job[3], request)
   if not word then
     word = (job and not job[7] and (job[1] == 'failed' or job[1] == 'cancelled')) and revive(ARGV[i], job) or 'no'

@@ -1,4 +1,4 @@
-"""Put finished jobs back into `pending`."""
+"""Put finished jobs back into `pending`: to run again, or to undo what they have done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schedq.model.keys import checked_id
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation, RoundTrips, unwrap
 
-_REQUEUE: Final = Binding("requeue", "request", "ids")
+_REQUEUE: Final = Binding("requeue", "request", "undoes", "ids")
 _PAGE: Final = 250
 
 
@@ -34,11 +34,23 @@ def requeue_these(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[list[bo
     return [word == "yes" for word in words]
 
 
-def _requeue(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[list[str]]:
+def undo(queue: Settings, job_id: str) -> RoundTrips[bool]:
+    """Let a failed or cancelled run undo what it has done; returns whether there is something to undo."""
+    (was_moved,) = yield from undo_these(queue, [checked_id(job_id)])
+    return was_moved
+
+
+def undo_these(queue: Settings, job_ids: Sequence[str]) -> RoundTrips[list[bool]]:
+    """Let failed and cancelled runs undo what they have done; returns for each whether there is something to undo."""
+    words = yield from _requeue(queue, job_ids, undoes=True)
+    return [word == "yes" for word in words]
+
+
+def _requeue(queue: Settings, job_ids: Sequence[str], *, undoes: bool = False) -> RoundTrips[list[str]]:
     request = new_request()
     found: list[str] = []
     while left := job_ids[len(found) :][:_PAGE]:
-        (reply,) = yield [Operation("requeue", *_REQUEUE(queue, request=request, ids=left), list)]
+        (reply,) = yield [Operation("requeue", *_REQUEUE(queue, request=request, undoes=int(undoes), ids=left), list)]
         found += unwrap(reply)
     return found
 

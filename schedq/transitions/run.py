@@ -14,6 +14,7 @@ from schedq.transitions import Binding, Operation, pairs
 _HELD: Final = ("id", "token", "begins")
 _STEP: Final = Binding("step", *_HELD, "name", "memo", "losers")
 _FAILED_TRY: Final = Binding("failed_try", *_HELD, "name", "number", "counts", "delay", "error")
+_ADD_UNDO: Final = Binding("add_undo", *_HELD, "name", "call")
 _UNTIL: Final = Binding("until", *_HELD, "name", "mode", "ms")
 _RECEIVE: Final = Binding("receive", *_HELD, "name", "topic", "timeout")
 _START_OVER: Final = Binding("start_over", *_HELD, "life", "args")
@@ -97,6 +98,17 @@ def failed_try(
     """
     bound = _FAILED_TRY(queue, **_held(job), name=name, number=number, counts=int(counts), delay=delay_ms, error=error)
     return Operation("failed_try", *bound, lambda reply: _answer(job, reply))
+
+
+def add_undo(queue: Settings, job: ClaimedJob, name: str, call: str) -> Operation[Answer]:
+    """Store the call that undoes a step, a payload as JSON: OK or EXISTS, the field `run`, and what is stored.
+
+    Raises, when the reply is read:
+        RunLost: the attempt no longer holds the job.
+        RecordFull: there is no room.
+    """
+    bound = _ADD_UNDO(queue, **_held(job), name=name, call=call)
+    return Operation("add_undo", *bound, lambda reply: _answer(job, reply))
 
 
 def until(queue: Settings, job: ClaimedJob, name: str, mode: str, ms: int) -> Operation[Answer]:

@@ -1,5 +1,5 @@
 --[[
-End attempts (complete, retry, fail, snooze, release or suspend), each only for the worker that holds the job.
+End attempts (complete, retry, fail, undo, snooze, release or suspend), each only for the worker that holds the job.
 
 Nothing is written if the token is not the job's, or the job is not in `processing`. A job that was asked to stop ends in
 `cancelled`, unless it completed. A snooze with a text comes from a worker that lacks the job's task; the record keeps
@@ -10,7 +10,8 @@ into a job.
 
 A suspended run is due at the first of its instants, and its attempt does not count. The boxes are looked at in this script: a
 message that arrived before it wakes the run here, one that arrives after it in send.lua. A run is due at its deadline at the
-latest. When a run completes, its large memos lose their values.
+latest. When a run completes, its large memos lose their values. `undo` is a failure: a run that has open undos goes back, to
+undo what it has done, before it fails; so does one that was asked to stop, before it is cancelled.
 
 A job that belongs to a gate leaves its place there, and its key and gate are looked at again; see shared/gates.lua. If
 the keys of the gate are in order, a job that is to be retried stays first in its lane instead of going to `delayed`. A
@@ -23,7 +24,7 @@ RARE  pending (list), delayed (zset), failed (list), cancelled (list), wake (zse
 ARGV  prefix, jobs, clock, events, log_size, due_channel, completed_ttl_ms, failed_ttl_ms, completed_history (number),
       failed_history (number), min_keep_ms (number)
       claims (flag): the caller claims right after this, so it need not wake a worker for places that become free
-      endings...: per job: complete | retry | fail | snooze | release | limit | suspend, id, token, delay in ms, text
+      endings...: per job: complete | retry | fail | undo | snooze | release | limit | suspend, id, token, delay in ms, text
         (result, error or why it can't be run; for a limited job 'doubles' if the delay doubles each time in a row; for a
         suspended run its waits as a JSON array, see shared/suspend.lua), note (what was wrong with the result, or the text
         in short; for a limited job 'key' or 'gate'; for a suspended run `run` as it is if nothing was recorded before), traceback or '', its task's completed_ttl or, unless it completes, failed_ttl in ms, or '';
@@ -110,9 +111,18 @@ if not only_successes then
     return count
   end
 
+  --@include undo
+
   -- End an attempt in another way than by its success.
-  settle_otherwise = function(move, id, key, token, delay, text, note, ttl)
-    local run = job[9] or (move == 'suspend' and note)
+  settle_otherwise = function(said, id, key, token, delay, text, note, ttl)
+    local run = job[9] or (said == 'suspend' and note)
+    local move, stops, undos, undoing = said == 'undo' and 'fail' or said, job[3], open_undos(run), undoing_of(run)
+    if undoing then
+      if stops and undos > 0 then move = 'release' end  -- it continues
+      stops = undoing == '2' and undos == 0 and move == 'fail'
+    elseif undos > 0 and (stops or said == 'undo') then
+      move = 'undo'
+    end
     local deadline = run and tonumber(string.match(run, 'deadline=(%d+)'))
     local attempts, due = whole(job[4]), math.min(now + delay, deadline or LAST_INSTANT, LAST_INSTANT)
 
@@ -142,15 +152,23 @@ if not only_successes then
       return is_in_order
     end
 
-    if job[10] and (job[3] or move == 'fail') then tell(job[10], id, false, job[3] and 'cancelled' or note) end
-    if job[3] then
-      write(key, move, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
+    if job[10] and move ~= 'undo' and (stops or move == 'fail') then tell(job[10], id, false, stops and 'cancelled' or note) end
+    if move == 'undo' then
+      write(key, said, token, stops and 'cancelled' or 'failed', note, 'status', 'pending', 'run_at_ms', stamp, 'attempts', 0,
+        'run', to_undo(run, stops), 'undoing', stops and '' or text, unpack(stops and {} or {'last_error', text, 'last_error_at_ms', stamp}))
+      redis.call('HDEL', key, 'crashes', 'released')
+      go_back()
+      publish_event(id, 'undoing', attempts, nil, ',"error":' .. cjson.encode(note))
+      write_log('undo', id, attempts)
+    elseif stops then
+      write(key, said, token, 'cancelled', note, 'status', 'cancelled', 'cancelled_at_ms', stamp)
       finish(id, key, 'cancelled', attempts, kept_for(job[8], ttl, failed_ttl_ms))
     elseif move == 'fail' then
-      write(key, move, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp)
+      write(key, said, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp,
+        unpack(undos > 0 and {'run', without(run, 'left') .. ' left=1'} or {}))
       finish(id, key, 'failed', attempts, kept_for(job[8], ttl, failed_ttl_ms), ',"error":' .. cjson.encode(note))
     elseif move == 'retry' then
-      write(key, move, token, 'retry', note, 'status', keeps_its_turn() and 'pending' or 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
+      write(key, said, token, 'retry', note, 'status', keeps_its_turn() and 'pending' or 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
         'run_at_ms', due)
       arrive('delayed', id, 'retried')
       publish_event(id, 'retry', attempts, nil, ',"run_at_ms":' .. digits(due) .. ',"error":' .. cjson.encode(note))
@@ -161,7 +179,7 @@ if not only_successes then
           'attempts', math.max(0, attempts - 1), 'unknown_since_ms', since)
         redis.call('HDEL', key, 'claim_token', 'stop')
       else
-        write(key, move, token, 'snoozed', '', 'status', keeps_its_turn() and 'pending' or 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
+        write(key, said, token, 'snoozed', '', 'status', keeps_its_turn() and 'pending' or 'delayed', 'run_at_ms', due, 'attempts', math.max(0, attempts - 1))
       end
       arrive('delayed', id, 'snoozed')
       local why = note ~= '' and ',"error":' .. cjson.encode(note) or ''
@@ -173,14 +191,14 @@ if not only_successes then
       due = math.max(now, math.min(due_for(key, waits), deadline or LAST_INSTANT))
       if due > now then delay_it() else go_back() end
       -- What an attempt did is in the memos, so the history has no line of it.
-      redis.call('HSET', key, 'settled_token', token, 'settled_move', move, 'status', due > now and 'delayed' or 'pending', 'run_at_ms', digits(due),
+      redis.call('HSET', key, 'settled_token', token, 'settled_move', said, 'status', due > now and 'delayed' or 'pending', 'run_at_ms', digits(due),
         'attempts', math.max(0, attempts - 1), 'waits', text, 'run', run)
       redis.call('HDEL', key, 'claim_token', 'unknown_since_ms')
       counts.suspended = (counts.suspended or 0) + 1
       publish_event(id, 'suspended', math.max(0, attempts - 1), nil, ',"run_at_ms":' .. digits(due))
     elseif move == 'limit' and gate then
       if text == 'doubles' then due = now + math.min(LONGEST_LIMIT, delay * 2 ^ limited_in_a_row(job[7])) end
-      write(key, move, token, 'limited', '', 'status', 'pending', 'attempts', math.max(0, attempts - 1))
+      write(key, said, token, 'limited', '', 'status', 'pending', 'attempts', math.max(0, attempts - 1))
       entered[#entered + 1] = {id, gate.name, gate_key, true}
       holds[note == 'gate' and gate.name or gate.name .. ' ' .. gate_key] = due
       counts.limited = (counts.limited or 0) + 1
@@ -188,7 +206,7 @@ if not only_successes then
     else
       local released = whole(redis.call('HGET', key, 'released'))
       local given_back = released < MOST_RELEASES and math.max(0, attempts - 1) or attempts
-      write(key, move, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
+      write(key, said, token, 'released', '', 'status', 'pending', 'attempts', given_back, 'released', released + 1)
       go_back()
       counts.released = (counts.released or 0) + 1
       publish_event(id, 'released', given_back)
@@ -204,6 +222,9 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
   if job[10] then tell(job[10], id, true, text, note) end  -- before a status says that the job has ended
   write(key, move, token, 'completed', '', 'status', 'completed', 'completed_at_ms', stamp, 'result', text)
   if note ~= '' then redis.call('HSET', key, 'result_error', note) end
+  if job[9] and string.find(job[9], ' undos=[1-9]') then  -- what was done stays done
+    redis.call('HSET', key, 'run', (string.gsub(job[9], ' undos=%d+', '')))
+  end
   if job[9] and string.find(job[9], ' large=[1-9]') then
     --@include shorten
     shorten_memos(id)

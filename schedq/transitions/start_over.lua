@@ -34,7 +34,7 @@ if is_void then
   local fields = redis.call('HGETALL', jobs .. id)
   for n = 1, #fields, 2 do
     local kind = string.match(fields[n], '^(%l+):')
-    if kind == 'step' or kind == 'until' or kind == 'tries' then old[#old + 1] = fields[n] end
+    if kind == 'step' or kind == 'until' or kind == 'tries' or kind == 'undo' then old[#old + 1] = fields[n] end
   end
   for n = 1, #old, 1000 do redis.call('HDEL', key, unpack(old, n, math.min(n + 999, #old))) end
   run = with_number(run, 'void', 0)

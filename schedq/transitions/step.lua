@@ -4,6 +4,8 @@ Record how an operation of a run ended, unless that is recorded already, for the
 With the winner of a race, messages that the losing branches had taken go back to their boxes. The worker's memo is written
 even if the job was asked to stop, or memory is full: what was done is done.
 
+A `keep` says that what was done until then stays done. An undo that has succeeded is no longer open.
+
 KEYS  leases (zset)
 ARGV  jobs, id, token
       begins: `run` as it is if nothing was recorded before
@@ -15,14 +17,18 @@ Returns  {OK | EXISTS, 1 if the job was asked to stop, else 0, what is stored} |
 --@include checks
 --@include numbers
 --@include run
+--@include undo
 local job = held_run(id, token, 'step:' .. name)
 if not job then return {'LOST'} end
 local stops = job[3] and 1 or 0
 if job[6] then return {'EXISTS', stops, job[6]} end
 local key, run = jobs .. id, job[4] or begins
-if not has_room(run, memo) then return {'FULL'} end
+local undone = string.match(name, '~undo ')
+if not undone and not has_room(run, memo) then return {'FULL'} end
 
 memo, run = numbered(memo, run)
+if undone and outcome_of(memo) == 'ok' then run = with_number(run, 'undos', math.max(0, open_undos(run) - 1)) end
+if string.find(memo, '^%["keep"') then run = without(run, 'undos') end
 local changes, gone, boxes = {}, {}, {}
 
 -- A message goes back in front of those that arrived later. The last one taken is put back first. The memo stays as one that

@@ -28,6 +28,7 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
     "release": "released",
     "suspend": "suspended",
     "retry": "retry",
+    "undo": "retry",
     "fail": "failed",
 }
 _WORDS: Final = _OUTCOMES | {"retry": "to be tried again", "limit": "rate limited"}
@@ -99,7 +100,7 @@ class JobLines:
             self._counted_since = monotonic()
             self._wait(_WINDOW_S, self._look)
         self.left -= 1
-        if settlement.move in ("retry", "fail") and not attempt.is_stop_requested:
+        if settlement.move in ("retry", "fail", "undo") and not attempt.is_stop_requested:
             return  # `log_failure` logs it as a warning or an error
         if not attempt.name or not log.isEnabledFor(logging.INFO):
             return
@@ -173,8 +174,9 @@ def log_failure(attempt: Attempt, settlement: Settlement, raised: BaseException 
         below = "" if shown is None else _traceback(shown, settlement)
         wait = settlement.delay_ms / 1000
         log.warning(said, job.id, attempt.name, job.attempts, text, wait, extra=fields, exc_info=shown, below=below)
-    elif settlement.move == "fail":
-        said = "job %s: %s failed for good, attempt %d: %s"
+    elif settlement.move in ("fail", "undo"):
+        after = "; its steps are undone now" if settlement.move == "undo" else ""
+        said = f"job %s: %s failed for good, attempt %d: %s{after}"
         below = "" if raised is None else _traceback(raised, settlement)
         log.error(said, job.id, attempt.name, job.attempts, text, extra=fields, exc_info=raised, below=below)
 

@@ -267,7 +267,7 @@ class Executor:
             return
         is_lost = attempt.state is LOST
         self.finish(attempt, settlement, raised)
-        if settlement.move in ("retry", "fail") and not (is_lost or attempt.is_stop_requested):
+        if settlement.move in ("retry", "fail", "undo") and not (is_lost or attempt.is_stop_requested):
             self._report.failed(attempt, settlement, raised)
 
     def ended_by(self, attempt: Attempt, end: Callable[[], None] | None) -> None:
@@ -302,6 +302,8 @@ def _put_down(
         return endings.finish(attempt, outcome.suspended(attempt.job, reason.waits))
     if isinstance(reason, RunStopped):
         attempt.is_stop_requested = True
+        if attempt.state is not LOST:
+            return endings.fail(attempt, outcome.Discard("stopped on request"), policy)
     elif attempt.state in (RUNNING, TIMED_OUT, RELEASED):
         attempt.become(LOST)
     endings.interrupted(attempt, reason, policy)

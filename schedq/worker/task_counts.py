@@ -14,7 +14,7 @@ from schedq.transitions import Operation
 from schedq.transitions.count_tasks import chunks, count_tasks
 from schedq.worker.attempt import Attempt
 
-_PLACES: Final = {"complete": 0, "fail": 1, "retry": 2}
+_PLACES: Final = {"complete": 0, "fail": 1, "retry": 2, "undo": 2}
 _CANCELLED: Final = 3
 _RUN_MS: Final = 4
 _MOST_UNSENT: Final = 20

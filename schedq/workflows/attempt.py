@@ -14,6 +14,7 @@ from schedq.model.runs import Run
 from schedq.queue.handler import Handler, Invocation
 from schedq.queue.queue import QueueBase
 from schedq.queue.registry import NoHandler
+from schedq.workflows import undo
 from schedq.workflows.context import WorkflowContext
 from schedq.workflows.record import Record
 from schedq.workflows.run import IN_PLACE_MS, InThread, WorkflowRun
@@ -65,10 +66,15 @@ class WorkflowAttempt:
         self._job, self._call, self._policy, self._in_thread = job, call, policy, in_thread
         self._in_place_ms = IN_PLACE_MS if settings.clock is None else 0  # a test's clock may not move
         client, self._connections = queue.aio._client, queue.connections
+        self._find_call, self._undos = queue.registry.find, dict[str, undo.Undo]()
         self._record = Record(client, settings, job, workflow.version, workflow.run_timeout_ms)
 
     async def recall(self) -> Invocation:
-        """Read what is recorded; returns the call to make. Redis may be away for a while."""
+        """Read what is recorded; returns the call to make. Redis may be away for a while.
+
+        Raises:
+            NoHandler: the run undoes what it has done, and this process does not have a task for that.
+        """
         while True:
             try:
                 await self._record.recall()
@@ -76,6 +82,8 @@ class WorkflowAttempt:
             except StoreUnavailable as error:
                 log.warning("job %s: its record can't be read yet: %s", self._job.id, described(error))
                 await asyncio.sleep(_AGAIN_S)
+        if self._record.undoing is not None:
+            self._undos = undo.undos(self._record.undos, self._find_call)
         if self._record.args is None:
             return self._call
         args, kwargs = self._record.args
@@ -99,5 +107,8 @@ class WorkflowAttempt:
             name=handler.name,
             in_place_ms=self._in_place_ms,
             connections=self._connections,
+            find_call=self._find_call,
         )
-        return await run.execute(function(WorkflowContext(run), *args, **kwargs))
+        if self._record.undoing is None:
+            return await run.execute(function(WorkflowContext(run), *args, **kwargs))
+        return await run.execute(undo.take_back(run, self._undos))

@@ -9,12 +9,14 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
 
 from schedq.model import backoff as plans
 from schedq.model.outcome import BackoffFunction, ErrorRules, ErrorTypes
+from schedq.model.records import NewJob
 from schedq.model.settings import checked_attempts
 from schedq.model.times import Duration, Instant, checked_timeout, duration_ms, instant_ms
 from schedq.queue.batch_results import BatchResults
 from schedq.queue.batches import BatchOptions
 from schedq.queue.task import Task
 from schedq.workflows import children, forks, steps, waits
+from schedq.workflows import undo as undoing
 from schedq.workflows.branches import RESERVED, checked_name
 from schedq.workflows.calls import operation
 from schedq.workflows.recorder import Suspended
@@ -65,7 +67,7 @@ class WorkflowContext:
             name: distinguishes the keys of one run.
         """
         run = self._run
-        began = f"{run.record.began_ms}/" if run.record.args is not None else ""
+        began = f"{run.record.began_ms}/" if run.record.life else ""
         return f"{run.job.id}/{began}{name}"
 
     def options(
@@ -77,6 +79,7 @@ class WorkflowContext:
         timeout: Duration | None = None,
         retry_on: ErrorTypes | None = None,
         discard_on: ErrorTypes | None = None,
+        undo: NewJob | None = None,
     ) -> WorkflowContext:
         """Return this context with options for the next step: `await ctx.options(name="charge").step(pay, 5)`.
 
@@ -87,6 +90,8 @@ class WorkflowContext:
             timeout: the longest that one try may take, seconds or a timedelta. A plain function is not interrupted.
             retry_on: exception types that are worth another try.
             discard_on: exception types that are not.
+            undo: the call that takes the step back if the run fails for good or is cancelled, such as
+                `refund.with_args(5)`. It is stored before the step begins, so it may meet a step that has not happened.
 
         Raises:
             UsageError: an option is invalid.
@@ -100,6 +105,7 @@ class WorkflowContext:
             backoff,
             None if timeout is None else checked_timeout(timeout),
             ErrorRules.of(retry_on, discard_on),
+            None if undo is None else undoing.checked_undo(self._run, undo),
         )
         return made
 
@@ -169,6 +175,10 @@ class WorkflowContext:
 
     def _name_of(self, operation: str, task: object) -> str:
         """The name of an operation whose work other jobs do: that of its task."""
+        if self._options.undo is not None:
+            raise self._run.misused(
+                f"ctx.{operation}: only a step has an undo; a workflow that is called undoes its own"
+            )
         if self._options._replace(name=None) != _NO_OPTIONS:
             raise self._run.misused(
                 f"ctx.{operation}: of ctx.options only the name counts here; give the others with the task, as in "
@@ -239,6 +249,11 @@ class WorkflowContext:
         return await forks.first(self._run, branches)
 
     @operation
+    async def keep(self) -> None:
+        """Say that what was done so far stays done: the steps up to here are not undone any more."""
+        await undoing.keep(self._run)
+
+    @operation
     async def start_over(self, *args: Any, **kwargs: Any) -> NoReturn:
         """End this attempt, and run the function again with other arguments and an empty record.
 
@@ -246,9 +261,15 @@ class WorkflowContext:
 
         Raises:
             ArgumentsError: the function can't be called with these arguments.
+            UsageError: steps of this run are to be undone if it fails; call `keep` first.
         """
         run = self._run
         branch, _ = await run.begin("start_over")
+        if run.record.undos:
+            raise run.misused(
+                f"start_over: step {next(iter(run.record.undos))} has an undo, which the empty record would not know; "
+                "call ctx.keep() first, so that it stays done"
+            )
         encoded = run.encode_arguments(args, kwargs)
         await run.requests.ask(branch, run.record.start_over(*encoded))
         await run.stop(Suspended([]))

@@ -10,11 +10,13 @@ from schedq.errors import UsageError
 from schedq.model.payload import clean_text, encode, loaded, size_of
 from schedq.model.records import ClaimedJob
 from schedq.model.runs import (
+    KEEP,
     MOST_BYTES,
     MOST_MEMOS,
     RETURNED,
     STEP,
     TRIES,
+    UNDOING,
     UNTIL,
     Memo,
     Run,
@@ -22,6 +24,9 @@ from schedq.model.runs import (
     RunWait,
     beginning,
     checked_topic,
+    open_undos,
+    undone,
+    without_undos,
 )
 from schedq.model.settings import Settings
 from schedq.transitions import run as requests
@@ -47,6 +52,8 @@ class Record:
         args: the arguments with which it started over; None if it did not.
         life: how often it has started over.
         requeued: how often its job was requeued.
+        undos: the calls that undo steps which have begun, by name, the newest first; each is a payload as JSON.
+        undoing: the error of a run that failed and undoes what it has done, '' for one that was cancelled; else None.
     """
 
     def __init__(
@@ -58,6 +65,8 @@ class Record:
         self._is_new = not job.run
         job.run = job.run or beginning(version, job.claimed_at_ms, run_timeout_ms)
         self.memos: dict[str, Memo] = {}
+        self.undos: dict[str, str] = {}
+        self.undoing: str | None = None
         self.tries: dict[str, tuple[int, int, str]] = {}
         self.args: tuple[Sequence[Any], Mapping[str, Any]] | None = None
         self._failures: dict[str, int] = {}  # requests about failed tries, by step
@@ -87,9 +96,9 @@ class Record:
                 self.since[field.removeprefix(UNTIL)] = int(since)
             elif field.startswith(TRIES):
                 self._note_tries(field.removeprefix(TRIES), text)
-        if self.life:
-            args, kwargs = loaded(fields.get("args")) or ((), {})
-            self.args = (args, kwargs)
+        self.undos = dict(open_undos(fields))
+        self.undoing = fields.get(UNDOING, "") if Run.read(self._job.run).undoing else None
+        self.args = loaded(fields.get("args")) if self.life else None
 
     def _note_tries(self, name: str, text: str) -> None:
         count, at, number, error = (*text.split(" ", 3), "", "", "")[:4]
@@ -102,6 +111,8 @@ class Record:
         Raises:
             RecordFull: it has not.
         """
+        if undone(name):
+            return  # there is always room for it
         self._promised.add(name)
         count = len(self.memos) + len(self._promised - self.memos.keys())
         if name not in self.memos and (count > MOST_MEMOS or self._bytes >= MOST_BYTES):
@@ -145,6 +156,19 @@ class Record:
         self._check(answer)
         return count, at
 
+    async def add_undo(self, name: str, call: str) -> str:
+        """Store the call that undoes a step, before it begins; returns the stored one, which may be an earlier one.
+
+        Raises:
+            RecordFull: the record has no room for it.
+        """
+        answer = await self._client.ask(requests.add_undo(self._queue, self._job, name, call))
+        self._job.run = answer.rest[0]
+        self._bytes = Run.read(self._job.run).bytes
+        stored = self.undos[name] = answer.rest[1].partition(" ")[2]
+        self._check(answer)
+        return str(stored)
+
     async def until(self, name: str, *, delay_ms: int | None = None, at_ms: int | None = None) -> tuple[int, int]:
         """Fix until when an operation waits, if it is not fixed yet: that instant and now, ms on Redis's clock.
 
@@ -185,7 +209,7 @@ class Record:
         answer = await self._client.ask(requests.start_over(self._queue, self._job, life, args))
         self._job.run = answer.rest[0]
         self._note(Run.read(self._job.run))
-        for known in (self.memos, self.tries, self.begun, self.since, self._failures, self._promised):
+        for known in (self.memos, self.tries, self.begun, self.since, self._failures, self._promised, self.undos):
             known.clear()
         self._check(answer)
 
@@ -198,6 +222,9 @@ class Record:
         if answer.word == "OK":
             self._job.attempts, self._job.crashes = 1, 0  # as the script has it: the run makes progress
             self._bytes += size_of(answer.rest[0])
+            if memo.kind == KEEP:
+                self.undos.clear()
+                self._job.run = without_undos(self._job.run)
         self._check(answer)
         return memo
 

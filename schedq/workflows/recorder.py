@@ -39,6 +39,8 @@ class Recorder(Protocol):
         args: the arguments of a run that started over, in JSON types; None for those in the payload.
         life: how often it has started over.
         requeued: how often its job was requeued.
+        undos: the calls that undo steps which have begun, by name; each is a payload as JSON.
+        undoing: the error of a run that failed and undoes what it has done, '' for one that was cancelled; else None.
     """
 
     memos: dict[str, Memo]
@@ -51,6 +53,8 @@ class Recorder(Protocol):
     args: tuple[Sequence[Any], Mapping[str, Any]] | None
     life: int
     requeued: int
+    undos: dict[str, str]
+    undoing: str | None
 
     def check(self, name: str) -> None:
         """Check that the record has room for another memo of this name.
@@ -69,6 +73,10 @@ class Recorder(Protocol):
 
         `counts=False`: the try does not count, because the step asked to be put off.
         """
+        ...
+
+    async def add_undo(self, name: str, call: str) -> str:
+        """Store the call that undoes a step, before it begins; returns the stored one, which may be an earlier one."""
         ...
 
     async def until(self, name: str, *, delay_ms: int | None = None, at_ms: int | None = None) -> tuple[int, int]:

@@ -13,6 +13,8 @@ from schedq.logs import log
 from schedq.model.outcome import Discard, Policy, described
 from schedq.model.records import ClaimedJob
 from schedq.model.runs import Memo, RunWait
+from schedq.queue.handler import Invocation
+from schedq.queue.registry import NoHandler
 from schedq.queue.requests import Connections
 from schedq.transitions import groups
 from schedq.workflows.branches import ENDED, WAITING, WORKING, Branch, Branches
@@ -42,6 +44,11 @@ _FIRST_LOOK_S: Final = 0.5
 _LONGEST_LOOK_S: Final = 5.0
 
 
+def no_call(payload: Any) -> NoReturn:
+    """There are no tasks."""
+    raise NoHandler(f"there is no task for {payload!r:.100}", "")
+
+
 class WorkflowRun:
     """One attempt of a workflow.
 
@@ -51,9 +58,9 @@ class WorkflowRun:
         policy: the rules of the job; its steps have the same unless they are given others.
         in_thread: calls plain functions of steps.
         encode_arguments: checks and converts the arguments with which the run starts over.
-        name: the name of the task, for the log.
-        in_place_ms: how long a wait may be that is waited for in place.
+        name: the name of the task, for the log; in_place_ms: how long a wait may be that is waited for in place.
         connections: of the queue, for operations whose work other jobs do; without it they wait for good.
+        find_call: finds the function that a payload calls, for steps that can be undone.
 
     Attributes:
         branches: its branches.
@@ -74,10 +81,11 @@ class WorkflowRun:
         name: str = "",
         in_place_ms: int = IN_PLACE_MS,
         connections: Connections | None = None,
+        find_call: Callable[[Any], Invocation] = no_call,
     ) -> None:
         self.record, self.job, self.policy, self.name = record, job, policy, name
         self.in_thread, self.encode_arguments = in_thread, encode_arguments
-        self.in_place_ms, self.connections = in_place_ms, connections
+        self.in_place_ms, self.connections, self.find_call = in_place_ms, connections, find_call
         self.is_suspending = False
         self._loop = watched(asyncio.get_running_loop())
         self._seen_ms, self._seen_at = job.claimed_at_ms, self._loop.time()
@@ -88,8 +96,7 @@ class WorkflowRun:
         self._changed = asyncio.Event()
         self._broken: BaseException | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._refusals = 0
-        self._looks: dict[str, float] = {}
+        self._refusals, self._looks = 0, dict[str, float]()
 
     @property
     def now_ms(self) -> int:
@@ -136,8 +143,8 @@ class WorkflowRun:
     def _watch_deadline(self) -> None:
         if self.record.deadline_ms is not None:
             left_s = max(0, self.record.deadline_ms - self.now_ms) / 1000
-            too_long = Discard("the run took longer than its run_timeout")
-            self._deadline = self._loop.call_later(left_s, self._break, too_long)
+            late = Discard("the run took longer than its run_timeout")
+            self._deadline = self._loop.call_later(left_s, self._break, late)
 
     def _outcome(self, waits: Sequence[RunWait]) -> Any:
         main = self.branches.main

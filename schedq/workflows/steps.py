@@ -37,6 +37,7 @@ class StepOptions(NamedTuple):
         backoff: the waits between the tries.
         timeout_ms: how long one try may take; None for no limit.
         errors: which exceptions are worth another try.
+        undo: the call that undoes it, as a payload; None for none.
     """
 
     name: str | None = None
@@ -44,6 +45,7 @@ class StepOptions(NamedTuple):
     backoff: plans.Plan | BackoffFunction | None = None
     timeout_ms: int | None = None
     errors: ErrorRules | None = None
+    undo: str | None = None
 
     def policy(self, job: Policy) -> Policy:
         """The rules of the step within a job."""
@@ -66,6 +68,8 @@ async def step(
 
     async def perform(branch: Branch, name: str) -> Memo:
         nonlocal cause
+        if options.undo is not None and name not in run.record.undos:
+            await run.requests.ask(branch, run.record.add_undo(name, options.undo))
         tries = _Step(run, branch, name, options, partial(function, *args, **kwargs), function)
         memo = await tries.memo()
         cause = tries.error
@@ -90,8 +94,17 @@ def _base_name(run: WorkflowRun, options: StepOptions, function: Callable[..., A
         ) from None
 
 
+async def undo(run: WorkflowRun, name: str, options: StepOptions, function: Callable[..., Any]) -> Memo:
+    """Call what undoes a step, as a step of this name; what it returns is not kept."""
+    memo = run.record.memos.get(name)
+    if memo is None:
+        branch = run.branches.main
+        memo = await _Step(run, branch, name, options, function, function, kind="undo").memo()
+    return memo
+
+
 class _Step:
-    """The tries of one step."""
+    """The tries of one step, or of what undoes one."""
 
     def __init__(
         self,
@@ -101,7 +114,9 @@ class _Step:
         options: StepOptions,
         call: Callable[[], Any],
         function: Callable[..., Any],
+        kind: str = "step",
     ) -> None:
+        self._kind = kind
         self._run, self._branch, self._name, self._options = run, branch, name, options
         self._call, self._function = call, function
         self._policy = options.policy(run.policy)
@@ -127,7 +142,8 @@ class _Step:
                 self.error = error
             if self.error is None:
                 return await self._stored(*self._storable(value), began_ms, tries + 1)
-            end = outcome.failed(replace(run.job, attempts=tries + 1, gate_key=""), self.error, self._policy)
+            one_try = replace(run.job, attempts=tries + 1, gate_key="", run="")
+            end = outcome.failed(one_try, self.error, self._policy)
             if end.move == "fail":
                 return await self._stored("error", end.text, began_ms, tries + 1)
             text = end.note or outcome.described(self.error)
@@ -139,11 +155,13 @@ class _Step:
 
     async def _stored(self, kind: str, value: Any, began_ms: int, attempt: int) -> Memo:
         run = self._run
-        memo = Memo("step", kind, value, began_ms, run.now_ms, attempt)
+        memo = Memo(self._kind, kind, value, began_ms, run.now_ms, attempt)
         return await run.requests.store(self._branch, partial(run.record.write, self._name, memo))
 
     def _storable(self, value: Any) -> tuple[str, Any]:
         """A result as it will be read back; what can't be stored is a failure, and not tried again: it is done."""
+        if self._kind != "step":
+            return "ok", None
         try:
             if kind := not_run(value):
                 return "error", f"it returned {kind}, whose code has not run"

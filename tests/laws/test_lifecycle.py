@@ -32,6 +32,7 @@ NO_MOVES = {
     "count_tasks": "adds to figures",
     "delete_schedule": "deletes a schedule",
     "find": "looks",
+    "add_undo": "records how to undo a step",
     "step": "records the outcome of an operation",
     "failed_try": "records a failed try of a step",
     "until": "records until when a run waits",
@@ -120,7 +121,17 @@ def test_a_script_writes_the_statuses_of_its_moves_and_no_other(name: str):
 def test_a_script_that_makes_no_move_touches_no_place(name: str):
     pushes = re.findall(r"redis\.p?call\('(?:[LR]PUSH|[LR]POP|LREM|LTRIM|ZADD|ZREM)', (\w+)", body(name))
 
-    assert set(pushes) <= {"workers", "wake", "leases", "schedules", "samples", "resting", "gate_holds", *OF_GROUPS}
+    assert set(pushes) <= {
+        "workers",
+        "wake",
+        "leases",
+        "schedules",
+        "samples",
+        "resting",
+        "gate_holds",
+        "undos",
+        *OF_GROUPS,
+    }
     if name not in ("cancel_group", "open_batches", "retry_group"):  # a group has a status, too
         assert "'status'," not in re.sub(r"read_job\(.*\)", "", body(name))
 

@@ -14,7 +14,7 @@ from tests.doors import Clock, Handle
 from tests.transitions.scenes import one_door
 
 HINTS = {"wake", "wake_held", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
-HINTS |= {"groups"}
+HINTS |= {"groups", "undos"}
 """Keys that only inform, count or speed things up never block a job."""
 
 UNTOUCHED = {("enqueue", "delayed"), ("claim", "cancelled"), ("claim", "lanes")}
@@ -35,6 +35,7 @@ OF_GATES = {"lanes", "gates", "open_gates", "resting", "gate_holds", "gate_turns
 
 ZSETS = {
     "groups",
+    "undos",
     "open_gates",
     "resting",
     "gate_holds",

@@ -102,12 +102,18 @@ class MemoryRecorder:
         self.since: dict[str, int] = {}
         self.begun = {*stored.memos, *stored.tries, *stored.untils}
         self.version, self.began_ms, self.deadline_ms, self.args = 1, BEGAN_MS, stored.deadline_ms, stored.args
-        self.life = self.requeued = 0
+        self.life, self.requeued = int(stored.args is not None), 0
+        self.undos: dict[str, str] = {}
+        self.undoing: str | None = None
 
     async def _request(self) -> None:
         await asyncio.sleep(self._chance.uniform(0, 0.003))
         if self._token != self._stored.token:
             raise RunLost
+
+    async def add_undo(self, name: str, call: str) -> str:
+        await self._request()
+        return self.undos.setdefault(name, call)
 
     def check(self, name: str) -> None:
         if len(self.memos) >= self._stored.most:

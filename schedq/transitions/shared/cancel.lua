@@ -37,13 +37,31 @@ local function look_at_groups_of(waits)
   end
 end
 
--- Needs group_end. Cancel a waiting job, or ask a running one to stop; returns cancelled, asked or no. `job` is its status,
--- payload, request, attempts, waiter, failed_ttl_ms, group and waits.
+-- Let a waiting run undo what it has done, after which it is cancelled.
+local function undo_first(id, job, request, was_marked)
+  if undoing_of(job[9]) then return 'asked' end
+  mark_in_transit(id)
+  local is_due = redis.call('ZREM', delayed, id) == 1 or was_marked
+  redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'attempts', 0, 'run', to_undo(job[9], true), 'undoing', '',
+    'request', request .. ' asked')
+  redis.call('HDEL', jobs .. id, 'crashes', 'released')
+  if is_due then redis.call('RPUSH', pending, id) end
+  unmark_in_transit(id)
+  if job[8] then look_at_groups_of(job[8]) end
+  if is_due then set_wake() end
+  publish_event(id, 'undoing', whole(job[4]))
+  write_log('undo', id, whole(job[4]))
+  return 'asked'
+end
+
+-- Needs group_end, undo and wake. Cancel a waiting job, or ask a running one to stop; returns cancelled, asked or no. `job` is its
+-- status, payload, request, attempts, waiter, failed_ttl_ms, group, waits and run.
 local function cancel_job(id, job, request)
   local key = jobs .. id
   -- A lease of 0 means that an error ended this move before, so the job may have no entry.
   local lease = tonumber(redis.call('ZSCORE', leases, id) or -1)
   local runs = is_running(id, job[1], lease)
+  if has_to_undo(job[9]) and not (runs and not undoing_of(job[9])) then return undo_first(id, job, request, lease == 0) end
   if not runs then mark_in_transit(id) end
   local is_out, entry_left = take_out(id, job[1], runs, lease == 0)
   if is_out then

@@ -50,6 +50,7 @@ SEEN = {
     "gate_turns": "served without",
     "gate:*": "served without",
     "groups": "refused by a verb",
+    "undos": "served without",
 } | dict.fromkeys(SAID, "said in the log")
 
 
