@@ -54,8 +54,6 @@ def unfinished(job_id: str, fields: Mapping[str, str], listed: Collection[str]) 
         yield f"{job_id} is {status}, and said to have ended without undoing its steps"
     if run.undoing and UNDOING not in fields:
         yield f"{job_id} undoes its steps, and nothing says why"
-    if run.undoing and not run.undos and status == COMPLETED:
-        yield f"{job_id} has undone its steps, and completed"
 
 
 def _memos(fields: Mapping[str, str]) -> dict[str, str]:

@@ -110,7 +110,12 @@ def requeue(
             )
 
 
-@click.command(no_args_is_help=True)
+@click.command(
+    epilog="""\b
+Example:
+  schedq undo order-17 --queue orders""",
+    no_args_is_help=True,
+)
 @click.argument("job_ids", metavar="ID...", nargs=-1, type=JOB_ID, required=True)
 @queue_of_id_option
 @redis_option

@@ -77,7 +77,7 @@ local function take(id)
   local lease = job and tonumber(redis.call('ZSCORE', leases, id))  -- 0: an error ended this move before
   local found = job and rests_in(id, job[1], lease == 0)
   if not found or (state ~= '' and state ~= found) then return 'n' end
-  if not FINISHED[found] and ((lease and lease > 0) or has_to_undo(job[6])) then return 'n' end
+  if not FINISHED[found] and ((lease and lease > 0) or undoing_of(job[6]) or open_undos(job[6]) > 0) then return 'n' end
   if found == 'pending' and redis.call('ZSCORE', held, id) then
     from_lanes[#from_lanes + 1] = id
   elseif LISTS[found] then

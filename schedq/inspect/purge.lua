@@ -78,7 +78,7 @@ for i = first, last, step do
   elseif kind == 'pending' and entry_left and stored[2] == 'cancelled' then
     note_met(jobs .. id, entry_left, stored[4])
     redis.call('LREM', source, -1, id)
-  elseif ENDS[stored[2] or ''] and stored[8] and has_to_undo(stored[8]) then
+  elseif ENDS[stored[2] or ''] and (undoing_of(stored[8]) or open_undos(stored[8]) > 0) then
     undo_first(id, stored[2], stored[8])
   else
     local bytes = redis.pcall('HSTRLEN', jobs .. id, 'payload')

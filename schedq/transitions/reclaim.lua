@@ -38,7 +38,7 @@ Returns  {now, 1 if there is more to do, else 0, next offset or -1, completed re
 ]]
 local PAGE, MOST_SEARCHED, FURTHEST, MOST_BYTES = 200, 10000, 100, 1048576
 local MOST_TRIMMED, HISTORY_PAGE, HIGH_MEMORY, MOST_FIELDS = 200, 500, 0.8, 300
-local LAST_INSTANT, AUDITED, AUDIT_MS = 253402300799999, 100, 30000
+local LAST_INSTANT = 253402300799999
 --@include clock
 --@include checks
 --@include numbers
@@ -354,8 +354,9 @@ if has_gates then
 end
 
 -- The runs that have ended without undoing what they have done, among those whose turn it is.
-local function ended_without_undoing()
-  local found = {}
+local to_be_undone = {}
+if offset == 0 then
+  local AUDITED, AUDIT_MS = 100, 30000
   local listed = redis.pcall('ZRANGE', undos, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, AUDITED)
   for _, id in ipairs(listed.err and {} or listed) do
     local job = redis.pcall('HMGET', jobs .. id, 'status', 'run', 'settled_move', 'last_error')
@@ -368,13 +369,11 @@ local function ended_without_undoing()
       if FINISHED[job[1]] and not string.find(run, ' left=1', 1, true) then
         -- A worker of an earlier release may have failed it because of a mistake in the code, which undoes nothing.
         local is_final = job[1] == 'cancelled' or undoing_of(run) or job[3] == 'reclaim' or string.find(job[4] or '', '^%u%l+Failed: ')
-        if is_final then found[#found + 1] = id else redis.call('HSET', jobs .. id, 'run', run .. ' left=1') end
+        if is_final then to_be_undone[#to_be_undone + 1] = id else redis.call('HSET', jobs .. id, 'run', run .. ' left=1') end
       end
     end
   end
-  return found
 end
-local to_be_undone = offset == 0 and ended_without_undoing() or {}
 
 local ended_by = math.min(now, looked_at or now)
 local expired = redis.call('ZRANGEBYSCORE', leases, '-inf', ended_by, 'LIMIT', 0, limit)
@@ -390,17 +389,20 @@ if offset >= 0 then
   offset = #page < PAGE and -1 or offset + PAGE
 end
 
--- `settle.lua` relies on this note, which is valid for a minute, so that it need not ask for INFO itself.
-local function note_memory()
-  if redis.call('LLEN', completed) <= KEPT_IN_HIGH_MEMORY then return end
-  local section = 'memory'
-  local info = redis.pcall('INFO', section)
-  if type(info) ~= 'string' then return end  -- INFO may be forbidden
-  local function number(name) return tonumber(string.match(info, '\n' .. name .. ':(%d+)')) or 0 end
-  local most = number('maxmemory')
-  if most > 0 and number('used_memory') - number('mem_not_counted_for_evict') > HIGH_MEMORY * most then
-    redis.pcall('HSET', stats, 'memory_high_at_ms', stamp)
+do
+  -- `settle.lua` relies on this note, which is valid for a minute, so that it need not ask for INFO itself.
+  local function note_memory()
+    if redis.call('LLEN', completed) <= KEPT_IN_HIGH_MEMORY then return end
+    local section = 'memory'
+    local info = redis.pcall('INFO', section)
+    if type(info) ~= 'string' then return end  -- INFO may be forbidden
+    local function number(name) return tonumber(string.match(info, '\n' .. name .. ':(%d+)')) or 0 end
+    local most = number('maxmemory')
+    if most > 0 and number('used_memory') - number('mem_not_counted_for_evict') > HIGH_MEMORY * most then
+      redis.pcall('HSET', stats, 'memory_high_at_ms', stamp)
+    end
   end
+  note_memory()
 end
 
 -- The age of the oldest completed record.
@@ -409,35 +411,36 @@ local function kept_ms()
   return oldest and math.max(0, now - whole(redis.pcall('HGET', jobs .. oldest, 'completed_at_ms'))) or 0
 end
 
--- Remove the entries of one page of a history whose records are gone, or whose ids were enqueued again since. They are
--- first overwritten with the same id, so that one LREM from the nearer end removes them all. Returns how many they were.
-local function forget_page(list, state, number)
-  local length = redis.call('LLEN', list)
-  if length == 0 then return 0 end
-  local first = number % math.ceil(length / HISTORY_PAGE) * HISTORY_PAGE  -- counted from the old end
-  local ids, name, count = redis.call('LRANGE', list, -first - HISTORY_PAGE, -first - 1), nil, 0
-  for n, id in ipairs(ids) do
-    local status = redis.pcall('HGET', jobs .. id, 'status')
-    if status ~= state and (type(status) == 'string' or redis.call('EXISTS', jobs .. id) == 0) then
-      name, count = name or id, count + 1
-      redis.call('LSET', list, n - 1 - first - #ids, name)
+local has_forgotten
+do
+  -- Remove the entries of one page of a history whose records are gone, or whose ids were enqueued again since. They are
+  -- first overwritten with the same id, so that one LREM from the nearer end removes them all. Returns how many they were.
+  local function forget_page(list, state, number)
+    local length = redis.call('LLEN', list)
+    if length == 0 then return 0 end
+    local first = number % math.ceil(length / HISTORY_PAGE) * HISTORY_PAGE  -- counted from the old end
+    local ids, name, count = redis.call('LRANGE', list, -first - HISTORY_PAGE, -first - 1), nil, 0
+    for n, id in ipairs(ids) do
+      local status = redis.pcall('HGET', jobs .. id, 'status')
+      if status ~= state and (type(status) == 'string' or redis.call('EXISTS', jobs .. id) == 0) then
+        name, count = name or id, count + 1
+        redis.call('LSET', list, n - 1 - first - #ids, name)
+      end
     end
+    if count > 0 then redis.call('LREM', list, first < length / 2 and -count or count, name) end
+    return count
   end
-  if count > 0 then redis.call('LREM', list, first < length / 2 and -count or count, name) end
-  return count
-end
 
-local function forget_pages()
-  if redis.pcall('HGET', stats, 'own_ttls') ~= '1' then return 0 end
-  local number = redis.pcall('HINCRBY', stats, 'own_ttl_sweeps', 1)
-  if type(number) ~= 'number' then number = now end
-  return forget_page(completed, 'completed', number)
-    + forget_page(failed, 'failed', number)
-    + forget_page(cancelled, 'cancelled', number)
+  local function forget_pages()
+    if redis.pcall('HGET', stats, 'own_ttls') ~= '1' then return 0 end
+    local number = redis.pcall('HINCRBY', stats, 'own_ttl_sweeps', 1)
+    if type(number) ~= 'number' then number = now end
+    return forget_page(completed, 'completed', number)
+      + forget_page(failed, 'failed', number)
+      + forget_page(cancelled, 'cancelled', number)
+  end
+  has_forgotten = forget_pages() > 0
 end
-
-note_memory()
-local has_forgotten = forget_pages() > 0
 local forgotten = {
   forget_expired(completed),
   forget_expired(failed),

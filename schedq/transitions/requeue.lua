@@ -71,7 +71,7 @@ local function forget_failures(id, run)
   if undoing_of(run) and open_undos(run) == 0 then  -- start_over.lua removes its memos, before anything else
     run = with_number(with_number(without(run, 'undoing'), 'life', number_in(run, 'life') + 1), 'void', 1)
     for _, name in ipairs({'steps', 'bytes', 'large', 'errors', 'tried'}) do run = with_number(run, name, 0) end
-    run, gone = with_number(run, 'began', now), {'undoing'}
+    run = with_number(run, 'began', now)
   elseif number_in(run, 'errors') > 0 or number_in(run, 'tried') > 0 then
     spent = spent + 40 * number_in(run, 'steps') + floor(number_in(run, 'bytes') / 20)
     local open, tries = failures_of(id)
@@ -113,13 +113,14 @@ local function revive(id, job)
   if job[1] == 'cancelled' then here, there = cancelled, failed end
   -- A damaged status may name the wrong list.
   if redis.call('LREM', here, nearer_end(id, here, job), id) == 0 then redis.call('LREM', there, -1, id) end
+  local of_run = {}
   if job[10] then
     local run, gone = forget_failures(id, job[10])
     if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end  -- first: `run` says whether there is something to forget
-    redis.call('HSET', key, 'run', run)
+    of_run = {'run', run}
+    if undoes and not undoing_of(job[10]) then of_run = {'run', run, 'undoing', job[12] or ''} end
   end
-  local why = undoes and not undoing_of(job[10]) and {'undoing', job[12] or ''} or {}
-  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes', 'run_at_ms', stamp, unpack(why))
+  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes', 'run_at_ms', stamp, unpack(of_run))
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
     'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason', 'waits')
   redis.call('PERSIST', key)

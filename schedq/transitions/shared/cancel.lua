@@ -61,7 +61,7 @@ local function cancel_job(id, job, request)
   -- A lease of 0 means that an error ended this move before, so the job may have no entry.
   local lease = tonumber(redis.call('ZSCORE', leases, id) or -1)
   local runs = is_running(id, job[1], lease)
-  if has_to_undo(job[9]) and not (runs and not undoing_of(job[9])) then return undo_first(id, job, request, lease == 0) end
+  if undoing_of(job[9]) or (open_undos(job[9]) > 0 and not runs) then return undo_first(id, job, request, lease == 0) end
   if not runs then mark_in_transit(id) end
   local is_out, entry_left = take_out(id, job[1], runs, lease == 0)
   if is_out then

@@ -7,9 +7,6 @@ local function undoing_of(run) return run and string.match(run, ' undoing=(%d)')
 
 local function without(run, name) return (string.gsub(run, ' ' .. name .. '=%d+', '')) end
 
--- Whether a run that has not ended must undo something first.
-local function has_to_undo(run) return undoing_of(run) ~= nil or open_undos(run) > 0 end
-
 -- `run` of one that begins to undo what it has done. Its deadline has no more meaning.
 local function to_undo(run, is_cancelled)
   return without(without(run, 'deadline'), 'left') .. ' undoing=' .. (is_cancelled and '2' or '1')

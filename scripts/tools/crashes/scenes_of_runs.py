@@ -7,14 +7,15 @@ from typing import Final
 
 from schedq import ClaimedJob, Discard, Queue
 from schedq.model import outcome
-from schedq.model.runs import RunWait, beginning
-from schedq.transitions import Operation, cancel, claim, requeue, reschedule, run, send, settle
+from schedq.model.runs import RunWait, beginning, undo_name
+from schedq.transitions import Operation, cancel, claim, reclaim, requeue, reschedule, run, send, settle
 from scripts.tools.crashes.scene import Scene, Staged, claimed_job, command, mark_job
 from tests.doors import Clock
 
 _OK: Final = '["step","ok","done",1,2,1]'
 _FAILED: Final = '["step","error","no",1,2,1]'
 _LARGE: Final = f'["step","ok","{"x" * 2000}",1,2,1]'
+_UNDO: Final = '[{"task":"refund"},null,null,null]'
 _PAID: Final = RunWait("receive", "receive", None, "paid")
 
 
@@ -97,6 +98,63 @@ def _requeue(queue: Queue, clock: Clock) -> Staged:
     return Staged(operation, [job.id], reply=["yes"])
 
 
+def _with_undo(queue: Queue) -> ClaimedJob:
+    """A run with a step that can be undone."""
+    job = _running(queue)
+    job.run = queue._ask(run.add_undo(queue.settings, job, "pay", _UNDO)).rest[0]
+    queue._ask(run.step(queue.settings, job, "pay", _OK))
+    return job
+
+
+def _begin_to_undo(queue: Queue, clock: Clock) -> Staged:
+    job = _with_undo(queue)
+    ended = outcome.failed(job, Discard("no"), outcome.Policy.of(queue.settings, job))
+    return Staged(settle.settle(queue.settings, [ended]), [job.id])
+
+
+def _undo_a_step(queue: Queue, clock: Clock) -> Staged:
+    job = _with_undo(queue)
+    return Staged(run.step(queue.settings, job, undo_name("pay"), _OK.replace("step", "undo")), [job.id])
+
+
+def _cancel_with_undo(queue: Queue, clock: Clock) -> Staged:
+    job = _with_undo(queue)
+    queue._ask(settle.settle(queue.settings, [outcome.suspended(job, [_PAID])]))
+    return Staged(cancel.cancel(queue.settings, job.id), [job.id], reply="asked")
+
+
+def _lose_with_undo(queue: Queue, clock: Clock) -> Staged:
+    job = _with_undo(queue)
+    mark_job(queue, job.id, "crashes", 9)
+    clock.pass_time(1000)
+    (operation,) = next(reclaim.sweep(queue.settings))
+    return Staged(operation, [job.id])
+
+
+def _left_with_undo(queue: Queue) -> ClaimedJob:
+    job = _with_undo(queue)
+    job.run = ""
+    queue.fail(job, Discard("StepFailed: step pay: no"))
+    return job
+
+
+def _undo_by_hand(queue: Queue, clock: Clock) -> Staged:
+    job = _left_with_undo(queue)
+    (operation,) = next(requeue.undo(queue.settings, job.id))  # type: ignore[misc] # it waits for nothing
+    return Staged(operation, [job.id], reply=["yes"])
+
+
+def _requeue_undone(queue: Queue, clock: Clock) -> Staged:
+    job = _with_undo(queue)
+    ended = outcome.failed(job, Discard("no"), outcome.Policy.of(queue.settings, job))
+    queue._ask(settle.settle(queue.settings, [ended]))
+    again = claimed_job(queue)
+    queue._ask(run.step(queue.settings, again, undo_name("pay"), _OK.replace("step", "undo")))
+    queue.fail(again, Discard("no"))
+    (operation,) = next(requeue.requeue(queue.settings, job.id))  # type: ignore[misc] # it waits for nothing
+    return Staged(operation, [job.id], reply=["yes"])
+
+
 def _start_over_cut_short(queue: Queue, clock: Clock) -> Staged:
     """The next attempt finishes it."""
     job = _running(queue)
@@ -125,4 +183,11 @@ SCENES: Final = (
     Scene("cancel, a suspended run", _cancel),
     Scene("complete, a run", _complete),
     Scene("requeue, a run", _requeue),
+    Scene("add an undo", _request(lambda queue, job: run.add_undo(queue.settings, job, "ship", _UNDO))),
+    Scene("begin to undo", _begin_to_undo),
+    Scene("undo a step", _undo_a_step),
+    Scene("cancel, a run with an undo", _cancel_with_undo),
+    Scene("reclaim, a run with an undo", _lose_with_undo),
+    Scene("undo by hand", _undo_by_hand),
+    Scene("requeue, a run that was undone", _requeue_undone),
 )

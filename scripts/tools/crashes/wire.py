@@ -25,6 +25,7 @@ from schedq.schedules import control
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.transitions import enqueue, run, scripts, send
 from scripts.tools.crashes.recovery import lost, recover
+from scripts.tools.crashes.scene import command, mark_job
 from scripts.tools.settling import settle_all
 from tests.doors import Clock, Handle, Loop
 from tests.laws.test_scripts import SCRIPTS
@@ -143,6 +144,16 @@ VERBS: Final[dict[str, Verb]] = {
     ),
     "start over": Verb(
         lambda queue, jobs: queue._ask(run.start_over(queue.settings, jobs["held"], 1, "[[2],{}]")).rest
+    ),
+    "add an undo": Verb(
+        lambda queue, jobs: queue._ask(run.add_undo(queue.settings, jobs["held"], "charge", "[]")).rest
+    ),
+    "undo": Verb(
+        lambda queue, jobs: queue.undo("failed"),
+        given=lambda queue: [
+            mark_job(queue, "failed", "run", "v=1 undos=1 bytes=4 left=1", "undo:pay", "1 []"),
+            command(queue, "ZADD", queue.settings.keys.undos, 1, "failed"),
+        ],
     ),
     "promote": Verb(lambda queue, jobs: queue.promote_due(), tells_what_it_did=True),
     "reclaim": Verb(lambda queue, jobs: queue.reclaim_stuck(), tells_what_it_did=True),

@@ -92,8 +92,8 @@ BUGS: Final = (
     Bug(
         "a job that was asked to stop is retried",
         "settle",
-        "if job[3] then\nwrite(",
-        "if false then\nwrite(",
+        "elseif stops then\nwrite(",
+        "elseif false then\nwrite(",
         "cancel ∥ complete",
     ),
     Bug("tokens are not fresh", "claim", "request .. '.' .. n", "'token'", "claim ∥ reclaim"),

@@ -33,11 +33,11 @@ GROUP_BUGS: Final = (
     Bug(
         "an attempt that is retried counts as an end",
         "settle",
-        "if job[10] and (job[3] or move == 'fail') then",
+        "if job[10] and move ~= 'undo' and (stops or move == 'fail') then",
         "if job[10] then",
         _ONE_PLACE,
     ),
-    Bug("a failure does not count", "settle", "if job[10] and (job[3] or move == 'fail') then", "if nil then", _TWO),
+    Bug("a failure does not count", "settle", "if job[10] and move ~= 'undo' and (stops", "if nil and (stops", _TWO),
     Bug("a completion does not count", "settle", "if job[10] then tell(job[10], id, true, text, note) end", "", _TWO),
     Bug(
         "a group has one place too many",

@@ -172,8 +172,8 @@ RUN_BUGS: Final = (
     Bug(
         "a run starts over with its memos",
         "start_over",
-        "if kind == 'step' or kind == 'until' or kind == 'tries' then",
-        "if kind == 'until' then",
+        "if kind == 'step' or kind == 'until' or kind == 'tries' or",
+        "if kind == 'until' or",
         _OVER,
     ),
     Bug(

@@ -21,6 +21,7 @@ UNLINK = "delete_record(jobs .. id, entry_left)"
 TAKE = "if #ids > 0 then redis.call('LPUSH', processing"
 HSET_ONE = "redis.call('HSET', key, 'id', id, 'payload', ARGV[i + 1], 'status', 'pending')\n"
 HSET = "for _, n in ipairs(new) do store(keys[n], starts[n], status[n], run_at[n]) end\n"
+LOST = "local text, undoes = 'lease expired '"
 HOLD = "hold(to_hold)\n"
 FROM_LANES = "if #from_lanes > 0 then redis.call('ZREM', held, unpack(from_lanes)) end"
 PUT_BACK = "redis.call('RPUSH', pending, unpack(ids))\n"
@@ -33,7 +34,7 @@ BUGS = [
     ("enqueue, many", "enqueue", "if #now_ids > 0 then redis", f"{HSET}if #now_ids > 0 then redis"),
     ("complete", "settle", "local length = ended", "redis.call('ZREM', leases, unpack(gone))\nlocal length = ended"),
     ("fail, attempts left", "settle", "\ntake_claimed(id, job[5])", f"\n{ZREM}take_claimed(id, job[5])"),
-    ("reclaim, ended leases", "reclaim", "local text = 'lease expired '", f"{ZREM}local text = 'lease expired '"),
+    ("reclaim, ended leases", "reclaim", LOST, f"{ZREM}{LOST}"),
     ("release", "reclaim", "returned[#returned + 1] = {id, whole(job[9]), job[16]}", ""),
     ("fail, none left", "reclaim", "redis.call('LPUSH', history, id)", ""),
     ("complete", "reclaim", "is_completed and HOUR or failed_ttl_ms", "failed_ttl_ms"),
