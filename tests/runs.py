@@ -52,6 +52,8 @@ def unfinished(job_id: str, fields: Mapping[str, str], listed: Collection[str]) 
         yield f"{job_id} is {status}, and {run.undos} of its steps are still to be undone"
     if run.left and status not in (FAILED, CANCELLED):
         yield f"{job_id} is {status}, and said to have ended without undoing its steps"
+    if run.undoing and run.deadline_ms is not None:
+        yield f"{job_id} undoes its steps, and has a deadline"
     if run.undoing and UNDOING not in fields:
         yield f"{job_id} undoes its steps, and nothing says why"
 

@@ -127,7 +127,7 @@ def _lose_with_undo(queue: Queue, clock: Clock) -> Staged:
     job = _with_undo(queue)
     mark_job(queue, job.id, "crashes", 9)
     clock.pass_time(1000)
-    (operation,) = next(reclaim.sweep(queue.settings))
+    (operation,) = next(reclaim.sweep(queue.settings))  # type: ignore[misc] # it waits for nothing
     return Staged(operation, [job.id])
 
 

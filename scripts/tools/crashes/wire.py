@@ -25,7 +25,7 @@ from schedq.schedules import control
 from schedq.schedules.fire import DefinitionCache, fire_due
 from schedq.transitions import enqueue, run, scripts, send
 from scripts.tools.crashes.recovery import lost, recover
-from scripts.tools.crashes.scene import command, mark_job
+from scripts.tools.crashes.scene import command
 from scripts.tools.settling import settle_all
 from tests.doors import Clock, Handle, Loop
 from tests.laws.test_scripts import SCRIPTS
@@ -67,6 +67,8 @@ class Cutter(Proxy):
 
 
 Jobs = dict[str, Any]
+_LEFT: Final = "v=1 undos=1 bytes=4 left=1"
+"""`run` of a run that has ended with a step to undo."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ VERBS: Final[dict[str, Verb]] = {
     "undo": Verb(
         lambda queue, jobs: queue.undo("failed"),
         given=lambda queue: [
-            mark_job(queue, "failed", "run", "v=1 undos=1 bytes=4 left=1", "undo:pay", "1 []"),
+            command(queue, "HSET", queue.settings.keys.job("failed"), "run", _LEFT, "undo:pay", "1 []"),
             command(queue, "ZADD", queue.settings.keys.undos, 1, "failed"),
         ],
     ),

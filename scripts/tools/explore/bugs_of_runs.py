@@ -20,6 +20,12 @@ _MAP_ZOMBIE: Final = "runs: a map ∥ zombie ∥ reclaim"
 _MAP_DELETED: Final = "runs: a map ∥ delete of its batch"
 _MAP_CANCELLED: Final = "runs: a map ∥ cancel of its jobs ∥ promoter"
 _PROGRESS: Final = "runs: progress ∥ lost leases"
+_UNDO: Final = "runs: undo ∥ cancel ∥ send"
+_UNDO_LATE: Final = "runs: undo ∥ zombie ∥ reclaim"
+_UNDO_ZOMBIE: Final = "runs: undo ∥ zombie ∥ reclaim"
+_UNDO_LOST: Final = "runs: undo ∥ lost leases ∥ stop"
+_UNDO_PURGE: Final = "runs: undo ∥ purge ∥ delete"
+_UNDO_REQUEUE: Final = "runs: requeue of what was undone"
 _HOLDER: Final = "token ~= '' and job[1] == 'processing' and job[2] == token"
 
 RUN_BUGS: Final = (
@@ -232,5 +238,79 @@ RUN_BUGS: Final = (
         "if held.err or held[1] ~= 'processing' or held[2] ~= token then",
         "if held.err then",
         _MAP_ZOMBIE,
+    ),
+    Bug(
+        "a run that is discarded undoes nothing",
+        "settle",
+        "elseif undos > 0 and (stops or said",
+        "elseif false and (stops or said",
+        _UNDO,
+    ),
+    Bug(
+        "a run that undoes its steps keeps its attempts",
+        "settle",
+        "'run_at_ms', stamp, 'attempts', 0,",
+        "'run_at_ms', stamp,",
+        _UNDO,
+    ),
+    Bug(
+        "a run that undoes its steps is in no line",
+        "settle",
+        "redis.call('HDEL', key, 'crashes', 'released')\ngo_back()",
+        "redis.call('HDEL', key, 'crashes', 'released')",
+        _UNDO,
+    ),
+    Bug(
+        "a run that undoes its steps keeps its deadline",
+        "settle",
+        "without(without(run, 'deadline'), 'left')",
+        "without(run, 'left')",
+        _UNDO_LATE,
+    ),
+    Bug(
+        "a cancelled run ends as failed although all is undone",
+        "settle",
+        "stops = undoing == '2' and undos == 0 and move == 'fail'",
+        "stops = nil",
+        _UNDO,
+    ),
+    Bug(
+        "a cancel ends a run that has steps to undo",
+        "cancel",
+        "if undoing_of(job[9]) or (open_undos(job[9]) > 0 and not runs) then",
+        "if false then",
+        _UNDO,
+    ),
+    Bug("a run whose workers died undoes nothing", "reclaim", "undoes = not undoing", "undoes = false", _UNDO_LOST),
+    Bug("an undo that is done stays open", "step", "math.max(0, open_undos(run) - 1)", "open_undos(run)", _UNDO),
+    Bug("an undo is stored without a look at the token", "add_undo", _HOLDER, "true", _UNDO_ZOMBIE),
+    Bug(
+        "an undo is stored again",
+        "add_undo",
+        "if job[6] then return {'EXISTS', stops, run, job[6]} end",
+        "",
+        _UNDO_ZOMBIE,
+    ),
+    Bug("a run with an undo is not listed", "add_undo", "redis.call('ZADD', undos, now + AUDIT_MS, id)", "", _UNDO),
+    Bug(
+        "a purge deletes a run that has steps to undo",
+        "purge",
+        "and (undoing_of(stored[8]) or open_undos(stored[8]) > 0) then",
+        "and false then",
+        _UNDO_PURGE,
+    ),
+    Bug(
+        "a delete takes a run that has steps to undo",
+        "delete",
+        "or undoing_of(job[6]) or open_undos(job[6]) > 0)",
+        ")",
+        _UNDO_PURGE,
+    ),
+    Bug(
+        "a run that was undone keeps its record when it is requeued",
+        "requeue",
+        "number_in(run, 'life') + 1), 'void', 1)",
+        "number_in(run, 'life') + 1), 'void', 0)",
+        _UNDO_REQUEUE,
     ),
 )

@@ -209,11 +209,16 @@ def _settled(ledger: Ledger, entry: Entry) -> Iterator[str]:
             if known.holder != token:
                 yield f"{key}: {move} by {token} was accepted although {known.holder or 'no one'} holds it"
             was_stopped = "stop" in entry.before.job(str(job_id))
-            if was_stopped and move != "complete" and entry.after.job(str(job_id)).get("status") != "cancelled":
+            fields = (entry.before.job(str(job_id)), entry.after.job(str(job_id)))
+            undoes = run_laws.begins_to_undo(*fields)
+            if was_stopped and move != "complete" and fields[1].get("status") != "cancelled" and not undoes:
                 yield f"{key} was asked to stop but continues"
+            if move == "undo" or (was_stopped and move != "complete"):
+                yield from run_laws.goes_back(f"{key}: {move}", *fields)
+            if move == "fail":
+                yield from run_laws.cancelled(*fields)
             due_ms = entry.now_ms + int(delay)
             if move == "suspend" and not was_stopped:
-                fields = (entry.before.job(str(job_id)), entry.after.job(str(job_id)))
                 running = group_laws.running(entry.before)
                 due_ms, complaints = run_laws.suspended(str(endings[at + 4]), entry.now_ms, *fields, running)
                 yield from complaints
@@ -232,6 +237,8 @@ def _after(known: JobLedger, move: str, token: str, due_ms: int, entry: Entry, j
     ended = replace(known, holder="", ended=(token, move))
     if move == "complete":
         return replace(ended, is_done=True)
+    if run_laws.begins_to_undo(entry.before.job(job_id), entry.after.job(job_id)):
+        return replace(ended, attempts=0, crashes=0, released=0)
     if entry.after.job(job_id).get("status") == "cancelled":
         return ended
     if move == "suspend":
@@ -272,6 +279,11 @@ def _reclaimed(ledger: Ledger, entry: Entry) -> Iterator[str]:
         is_delayed = entry.after.job(job_id).get("status") == "delayed" or in_order
         if is_delayed and due < entry.now_ms + 1000:
             yield f"{key} lost {crashes} leases but is retried without a delay"
+        if entry.after.job(job_id).get("status") in ("failed", "cancelled"):
+            yield from run_laws.goes_back(f"{key}: a reclaim", entry.before.job(job_id), entry.after.job(job_id))
+        if run_laws.begins_to_undo(entry.before.job(job_id), entry.after.job(job_id)):
+            ledger[key] = JobLedger(ended=(known.holder, "reclaim"))
+            continue
         ledger[key] = replace(
             known,
             holder="",
@@ -301,7 +313,9 @@ def _cancelled(ledger: Ledger, entry: Entry) -> Iterator[str]:
             yield f"{job_id}: a repeated cancellation changed something"
     elif entry.reply == "cancelled" and (status != "cancelled" or known.holder):
         yield f"{job_id} was reported as cancelled but is {status}"
-    elif entry.reply == "asked" and status != "processing":
+    elif entry.reply == "asked" and run_laws.begins_to_undo(entry.before.job(job_id), entry.after.job(job_id)):
+        ledger[_key(entry, job_id)] = JobLedger(ended=known.ended)
+    elif entry.reply == "asked" and status != "processing" and "undoing" not in entry.after.job(job_id):
         yield f"{job_id} was asked to stop but is {status}"
     elif entry.reply == "no" and not (known.is_gone or status in ("completed", "failed", "cancelled")):
         yield f"{job_id} could not be cancelled although it is {status}"
@@ -403,6 +417,13 @@ def _held(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 def _purged(ledger: Ledger, entry: Entry) -> Iterator[str]:
     began = int(entry.reply[0])
+    for job_id in entry.before.jobs():
+        was, now = entry.before.job(job_id), entry.after.job(job_id)
+        if was.get("status") in (PENDING, DELAYED, PROCESSING) and not now:
+            yield from run_laws.goes_back(f"{job_id}: a purge", was, now)
+        key = _key(entry, job_id)
+        if run_laws.begins_to_undo(was, now) and key in ledger:
+            ledger[key] = replace(ledger[key], due_ms=0, attempts=0, crashes=0, released=0)
     for job_id in entry.before.jobs().keys() - entry.after.jobs().keys():
         if int(entry.before.job(job_id).get("enqueued_at_ms", 0)) > began:
             yield f"{job_id} was enqueued after the purge had begun but was purged"
@@ -432,6 +453,8 @@ def _deleted(ledger: Ledger, entry: Entry) -> Iterator[str]:
             yield f"{key} was reported as deleted but still exists"
         if known.holder:
             yield f"{key} was deleted while {known.holder} held it"
+        if entry.before.job(job_id).get("status") in (PENDING, DELAYED, PROCESSING):
+            yield from run_laws.goes_back(f"{key}: a delete", entry.before.job(job_id), {})
         ledger[key] = replace(known, is_gone=True, holder="")
 
 
@@ -477,6 +500,7 @@ _HANDLERS = {
     "cancel": _cancelled,
     "requeue": _requeued,
     "reschedule": _rescheduled,
+    "add_undo": _recorded,
     "step": _recorded,
     "failed_try": _recorded,
     "until": _recorded,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schedq.model import outcome
 from schedq.model.groups import ENDED, GroupDefinition
 from schedq.model.records import ClaimedJob
-from schedq.model.runs import STEP, Memo, RunWait, beginning
+from schedq.model.runs import STEP, Memo, Run, RunWait, beginning, open_undos, undo_name
 from schedq.model.settings import Settings
 from schedq.model.times import LAST_INSTANT_MS
 from schedq.transitions import groups, run, send, unwrap
@@ -23,8 +23,8 @@ class Does:
     """One operation of a workflow.
 
     Attributes:
-        kind: step, fails (a step that fails for good), receive, sleep, first (a race, decided against the operations in
-            `losers`), map (two jobs of the group "b") or "start over".
+        kind: step, undoable (a step with an undo), fails (a step that fails for good), receive, sleep, first (a race,
+            decided against the operations in `losers`), map (two jobs of the group "b") or "start over".
         name: the operation.
         topic: of messages.
         ms: how long it waits; None forever.
@@ -47,7 +47,12 @@ def runs(name: str, *program: Does, claims: int = 1, end: str = "complete", time
                 if job.id.startswith("b-"):
                     yield from settle_all(queue, [ending("complete", job, queue)])
                     continue
-                job.run = job.run or beginning(1, job.claimed_at_ms, timeout_ms)
+                # A copy, because the search runs this again with the same replies.
+                job = replace(job, run=job.run or beginning(1, job.claimed_at_ms, timeout_ms))
+                if Run.read(job.run).undoing:
+                    yield from _undo(queue, job)
+                    yield from settle_all(queue, [ending("discard", job, queue)])
+                    continue
                 waits = yield from _attempt(queue, job, program)
                 if waits is not None:
                     yield from settle_all(queue, [outcome.suspended(job, waits)])
@@ -63,6 +68,9 @@ def _attempt(
     """Do what is left of a program; returns what it waits for, or None at its end."""
     (reply,) = yield [run.recall(queue, job)]
     known = unwrap(reply)
+    if Run.read(known.get("run", "")).is_void:
+        unwrap((yield [run.start_over(queue, job, Run.read(known["run"]).life, "")])[0])
+        known = {}
     for does in program:
         if STEP + does.name in known:
             continue
@@ -75,6 +83,14 @@ def _attempt(
         if wait is not None:
             return (wait,)
     return None
+
+
+def _undo(queue: Settings, job: ClaimedJob) -> RequestGenerator:
+    """Undo the steps of a run, the newest first."""
+    (reply,) = yield [run.recall(queue, job)]
+    for name, _ in open_undos(unwrap(reply)):
+        text = json.dumps(Memo("undo", "ok", None, 1, 2, 1), separators=(",", ":"))
+        unwrap((yield [run.step(queue, job, undo_name(name), text)])[0])
 
 
 def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, RunWait | None]:
@@ -93,8 +109,13 @@ def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, Run
         wait = yield from _map(queue, job, does)
         if wait is not None:
             return wait
+    if does.kind == "undoable":
+        answer = unwrap((yield [run.add_undo(queue, job, does.name, '[{"task":"t"},null,null,null]')])[0])
+        job.run = answer.rest[0]
     memo = Memo(does.kind, "error" if does.kind == "fails" else "ok", job.claim_token, 1, 2, 1)
-    text = json.dumps(memo._replace(kind="step" if does.kind == "fails" else does.kind), separators=(",", ":"))
+    text = json.dumps(
+        memo._replace(kind="step" if does.kind in ("fails", "undoable") else does.kind), separators=(",", ":")
+    )
     unwrap((yield [run.step(queue, job, does.name, text, does.losers)])[0])
     return None
 

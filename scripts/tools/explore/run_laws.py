@@ -6,12 +6,13 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from schedq.model.lifecycle import DELAYED, PENDING, PROCESSING
+from schedq.model.lifecycle import CANCELLED, DELAYED, PENDING, PROCESSING
 from schedq.model.runs import STEP, TRIES, UNTIL, Memo, Run, RunWait
 from schedq.model.times import LAST_INSTANT_MS
 from tests.runs import lines
 from tests.state import State
 
+_CANCELLED = 2
 _FORGETS = ("requeue", "start_over", "complete")
 
 
@@ -128,15 +129,39 @@ def started_over(args: str, was: Mapping[str, str], now: Mapping[str, str]) -> I
     left = [field for field in now if field.startswith((STEP, UNTIL, TRIES))]
     if left:
         yield f"a run started over with {left}"
-    if now.get("args") != args or now.get("payload") != was.get("payload"):
+    if (args and now.get("args") != args) or now.get("payload") != was.get("payload"):
         yield f"a run started over with the arguments {now.get('args')}"
     boxes = [{field: text for field, text in fields.items() if field.startswith("inbox:")} for fields in (was, now)]
     if boxes[0] != boxes[1]:
         yield f"a run that started over had the messages {boxes[0]}, and has {boxes[1]}"
 
 
+def begins_to_undo(was: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether a run undoes its steps now, and did not before."""
+    return bool(Run.read(now.get("run", "")).undoing and not Run.read(was.get("run", "")).undoing)
+
+
+def goes_back(name: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """A run with steps to undo does not end: it goes back to undo them."""
+    run = Run.read(was.get("run", ""))
+    if run.undos and not run.undoing and not (begins_to_undo(was, now) and now.get("status") == PENDING):
+        yield f"{name} ended a run with {run.undos} steps to undo: it is {now.get('status', 'gone')}"
+
+
+def cancelled(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """A cancelled run that has undone its steps ends as cancelled."""
+    run = Run.read(was.get("run", ""))
+    if run.undoing == _CANCELLED and not run.undos and now.get("status") != CANCELLED:
+        yield f"a cancelled run has undone its steps, and is {now.get('status')}"
+
+
 def requeued(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
     """A run that is requeued forgets failures, and at least the last memo if it is one."""
+    run, after = Run.read(was.get("run", "")), Run.read(now.get("run", ""))
+    if run.undoing and not run.undos and (after.undoing or not after.is_void):
+        yield "a run that had undone its steps was requeued, and keeps its record"
+    if run.undoing and run.undos and not after.undoing:
+        yield f"a run with {run.undos} steps still to undo was requeued, and does not undo them"
     memos = {field: json.loads(text) for field, text in was.items() if field.startswith(STEP)}
     for field, memo in memos.items():
         if field not in now and memo[1] != "error":

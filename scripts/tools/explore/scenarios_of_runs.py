@@ -6,8 +6,10 @@ from typing import Final
 
 from scripts.tools.explore.actors import (
     cancels,
+    deletes,
     enqueues,
     promotes,
+    purges,
     reclaims,
     requeues,
     reschedules,
@@ -30,6 +32,7 @@ _FAILS: Final = (Does("step", "1.1/charge"), Does("fails", "1.2/ship"))
 _AGAIN: Final = (Does("start over"), Does("receive", "receive", ms=_WAIT_S * 1000))
 _NAP: Final = (Does("sleep", "sleep", ms=_WAIT_S * 1000),)
 _MAP: Final = (Does("step", "list"), Does("map", "map"), Does("step", "sum"))
+_UNDOABLE: Final = (Does("undoable", "charge"), Does("receive", "receive", ms=_WAIT_S * 1000))
 _JOB: Final = enqueues("j1")
 
 
@@ -194,6 +197,58 @@ RUN_SCENARIOS: Final = (
             Actor("person", drops()),
             Actor("worker", runs("w", *_MAP, claims=3)),
             Actor("promoter", advances(), may_lose=False),
+        ),
+    ),
+    Scenario(
+        "runs: undo ∥ cancel ∥ send",
+        (_JOB,),
+        (
+            Actor("worker", runs("w", *_UNDOABLE, claims=2, end="discard")),
+            Actor("person", cancels("j1")),
+            Actor("sender", sends("j1")),
+            Actor("other", runs("o", *_UNDOABLE, claims=2, end="discard")),
+        ),
+    ),
+    Scenario(
+        "runs: undo ∥ zombie ∥ reclaim",
+        (_JOB,),
+        (
+            Actor("worker", runs("w", Does("undoable", "charge"), claims=2, end="discard", timeout_ms=900_000)),
+            Actor("reclaimer", reclaims(2)),
+            Actor("other", runs("o", Does("undoable", "charge"), claims=2, end="discard")),
+            _clock(LEASE_S, LEASE_S),
+        ),
+    ),
+    Scenario(
+        "runs: undo ∥ lost leases ∥ stop",
+        (_JOB,),
+        (
+            Actor("worker", runs("w", Does("undoable", "charge"), Does("undoable", "ship"), claims=2, end="discard")),
+            Actor("person", cancels("j1")),
+            Actor("reclaimer", reclaims(2)),
+            Actor("other", runs("o", Does("undoable", "charge"), claims=2, end="discard")),
+            _clock(LEASE_S, LEASE_S),
+        ),
+        faults=2,
+        settings={"max_attempts": 1},
+    ),
+    Scenario(
+        "runs: undo ∥ purge ∥ delete",
+        (_JOB, runs("before", *_UNDOABLE)),
+        (
+            Actor("person", purges()),
+            Actor("other person", deletes("j1")),
+            Actor("worker", runs("w", *_UNDOABLE, claims=2, end="discard")),
+            Actor("promoter", promotes("p")),
+        ),
+    ),
+    Scenario(
+        "runs: requeue of what was undone",
+        (_JOB, runs("before", Does("undoable", "charge"), claims=2, end="discard")),
+        (
+            Actor("person", requeues("j1")),
+            Actor("worker", runs("w", Does("undoable", "charge"), claims=3, end="discard")),
+            Actor("other person", requeues("j1")),
         ),
     ),
 )
