@@ -14,6 +14,8 @@ import pytest
 from schedq import Discard, Queue
 from schedq.cli import cli
 from schedq.cli.params import FilterOptions
+from schedq.model.runs import beginning
+from schedq.transitions.run import add_undo
 from scripts.tools.handbook import all_blocks
 from tests.cli.conftest import Run
 from tests.pages import PAGES, ROOT
@@ -56,7 +58,7 @@ ASIDE = {
 """What else the blocks call; each has a test of its own, here or with the examples."""
 OF_ADMINISTRATORS = {"systemd-analyze", "systemctl", "journalctl", "honcho", "docker", "openssl"}
 """What the pages about deployment call. The files that they use have tests in tests/stories/deployment."""
-STATE = {"requeue": "failed", "reschedule": "delayed", "result": "completed"}
+STATE = {"requeue": "failed", "undo": "failed", "reschedule": "delayed", "result": "completed"}
 
 
 def commands(line: str) -> list[list[str]]:
@@ -132,6 +134,9 @@ def test_commands_that_end_by_themselves_succeed(arguments: list[str], run: Run,
     if state in ("failed", "completed"):
         job = queue.claim(0)
         assert job
+        if arguments[0] == "undo":
+            job.run = beginning(1, job.claimed_at_ms, None)
+            queue._ask(add_undo(queue.settings, job, "charge", '[{"task":"send"},null,null,null]'))
         _ = queue.fail(job, Discard("no")) if state == "failed" else queue.complete(job)
     asks = {"purge", "delete"} & {*arguments} or ("requeue" in arguments and "--dry-run" not in arguments)
 
