@@ -8,7 +8,7 @@ From the folder `examples`, with a Redis on localhost or `export REDIS_URL=embed
     schedq worker workflows.worker:queue &
     python -m workflows
 
-- `orders.py`: an order waits for the warehouse; what can't be packed is paid back.
+- `orders.py`: an order waits for the warehouse; if it is not packed or is cancelled, its steps are undone.
 - `expenses.py`: a manager approves, or the next one is asked.
 - `agent.py`: a model calls tools in parallel; its provider refuses with 429.
 - `signup.py`: four letters in thirty days.

@@ -1,8 +1,8 @@
-"""An order waits up to two days for the warehouse. If it is not packed by then, the customer gets the money back."""
+"""An order waits up to two days for the warehouse. If it fails or is cancelled before it is shipped, it is undone."""
 
 from __future__ import annotations
 
-from schedq import Discard, StepFailed, WorkflowContext
+from schedq import Discard, WorkflowContext
 from workflows.queues import DAY, queue
 
 
@@ -11,12 +11,14 @@ class Shop:
 
     Attributes:
         stock: pieces in the warehouse.
+        reserved: the orders that have a piece.
         paid: the amount for each idempotency key. A bank that knows the key does nothing again.
         events: what happened, in order.
     """
 
     def __init__(self) -> None:
         self.stock = 3
+        self.reserved: set[int] = set()
         self.paid: dict[str, int] = {}
         self.events: list[str] = []
 
@@ -28,14 +30,19 @@ def reserve(order: int) -> None:
     """Take a piece from the stock."""
     if shop.stock == 0:
         raise Discard("out of stock")
-    shop.stock -= 1
+    if order not in shop.reserved:
+        shop.reserved.add(order)
+        shop.stock -= 1
     shop.events.append(f"reserved {order}")
 
 
+@queue.task
 def release(order: int) -> None:
-    """Put the piece back."""
-    shop.stock += 1
-    shop.events.append(f"released {order}")
+    """Put the piece back, if there is one: perhaps there was none to reserve."""
+    if order in shop.reserved:
+        shop.reserved.remove(order)
+        shop.stock += 1
+        shop.events.append(f"released {order}")
 
 
 def charge(amount: int, key: str) -> None:
@@ -45,9 +52,11 @@ def charge(amount: int, key: str) -> None:
     shop.paid[key] = amount
 
 
+@queue.task(max_attempts=10)
 def refund(key: str) -> None:
-    """Give the money back, once for each key."""
-    shop.paid[key] = 0
+    """Give the money back, once for each key, if it was paid."""
+    if key in shop.paid:
+        shop.paid[key] = 0
 
 
 async def ship(order: int, parcel: str) -> str:
@@ -66,18 +75,15 @@ async def mail(order: int, text: str) -> None:
 async def fulfil(ctx: WorkflowContext, order: int, amount: int) -> str:
     """Reserve, charge, wait for `packed`, ship, and ask for a review ten days later."""
     key = ctx.key("charge")
-    await ctx.step(reserve, order)
-    try:
-        await ctx.step(charge, amount, key)
-    except StepFailed as failed:
-        await ctx.gather(ctx.step(release, order), ctx.step(mail, order, f"not charged: {failed.error}"))
-        return "not charged"
+    await ctx.options(undo=release.with_args(order)).step(reserve, order)
+    await ctx.options(undo=refund.with_args(key)).step(charge, amount, key)
     try:
         parcel: str = await ctx.receive("packed", timeout=2 * DAY)
     except TimeoutError:
-        await ctx.gather(ctx.step(refund, key), ctx.step(release, order), ctx.step(mail, order, "refunded"))
-        return "refunded"
+        await ctx.step(mail, order, "not packed in time, so you get your money back")
+        raise Discard("not packed in two days") from None  # refund, then release
     tracking = await ctx.step(ship, order, parcel)
+    await ctx.keep()  # a review that fails takes nothing back
     await ctx.step(mail, order, f"on its way, {tracking}")
     await ctx.sleep(10 * DAY)
     await ctx.options(name="ask for a review").step(mail, order, "how was it?")

@@ -50,7 +50,8 @@ def test_an_order_that_is_not_packed_is_paid_back_once(schedq_tester: QueueTeste
     job = fulfil.enqueue(17, 90)
     schedq_tester.fast_forward(3 * DAY)
 
-    assert job.result(timeout=0) == "refunded"
+    with pytest.raises(JobFailed, match="not packed in two days"):
+        job.result(timeout=0)
     assert not job.send("packed", "p1")
     assert (orders.shop.stock, list(orders.shop.paid.values())) == (3, [0])
 
@@ -59,9 +60,23 @@ def test_an_order_whose_card_is_refused_gives_its_piece_back(schedq_tester: Queu
     job = fulfil.enqueue(17, 900)
     schedq_tester.run_due()
 
-    assert job.result(timeout=0) == "not charged"
-    assert orders.shop.stock == 3
-    assert "mail 17: not charged: card refused" in orders.shop.events
+    with pytest.raises(JobFailed, match="card refused"):
+        job.result(timeout=0)
+    assert orders.shop.events == ["reserved 17", "released 17"]
+    assert (orders.shop.stock, orders.shop.paid) == (3, {})
+
+
+def test_an_order_that_is_cancelled_is_paid_back_unless_it_is_on_its_way(schedq_tester: QueueTester) -> None:
+    waiting, shipped = fulfil.enqueue(17, 90), fulfil.enqueue(18, 70)
+    shipped.send("packed", "p2")
+    schedq_tester.run_due()
+    for job in (waiting, shipped):
+        job.cancel()
+    schedq_tester.run_due()
+
+    assert (waiting.status(), shipped.status()) == ("cancelled", "cancelled")
+    assert list(orders.shop.paid.values()) == [0, 70]
+    assert (orders.shop.stock, orders.shop.reserved) == (2, {18})
 
 
 def test_an_order_without_stock_fails_and_goes_on_when_there_is_some(schedq_tester: QueueTester) -> None:

@@ -18,7 +18,7 @@ from schedq.errors import UsageError
 from schedq.model import current_job
 from schedq.model.payload import loaded
 from schedq.model.records import ClaimedJob, JobRecord
-from schedq.model.runs import RETURNED, STEP, Memo, Run, RunWait
+from schedq.model.runs import KEEP, RETURNED, STEP, Memo, Run, RunWait, undone
 from schedq.model.times import LAST_INSTANT_MS
 from schedq.queue import workflow
 from schedq.queue.handler import Invocation
@@ -67,11 +67,15 @@ def differences(queue: Queue, record: JobRecord) -> list[str]:
 
 def _memos_of(fields: Mapping[str, str]) -> dict[str, Memo]:
     found = {name.removeprefix(STEP): Memo.read(text) for name, text in fields.items() if name.startswith(STEP)}
-    return {name: memo for name, memo in found.items() if memo is not None and memo.outcome != RETURNED}
+    return {
+        name: memo
+        for name, memo in found.items()
+        if memo is not None and memo.outcome != RETURNED and not undone(name)  # the function undoes nothing
+    }
 
 
 def _differences(queue: Queue, record: JobRecord, field: Run, memos: Mapping[str, Memo], runner: Runner) -> list[str]:
-    known = {name: memo for name, memo in memos.items() if memo.kind in _FORKS}
+    known = {name: memo for name, memo in memos.items() if memo.kind in (*_FORKS, KEEP)}
     forks, arguments, found = len(known), dict[tuple[str, str, int], str](), list[str]()
     with resources_of(queue, runner) as resources:
         while len(found) < _MOST_SHOWN:
@@ -210,7 +214,14 @@ class _Replay(LocalAttempt):
     ) -> Any:
         handler = invocation.handler
         run = WorkflowRun(
-            self._known, self._job, self._policy, beside_loop, handler.encoded, name=handler.name, in_place_ms=0
+            self._known,
+            self._job,
+            self._policy,
+            beside_loop,
+            handler.encoded,
+            name=handler.name,
+            in_place_ms=0,
+            find_call=self._queue.registry.find,
         )
         try:
             return await run.execute(function(_Context(run, self.arguments), *args, **kwargs))

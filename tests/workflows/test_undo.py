@@ -319,3 +319,15 @@ def test_a_failure_that_the_workflow_handles_undoes_nothing(shop: Shop, tester: 
     job = run_order(shop, tester, handles)
 
     assert (job.result(0), shop.done) == ("sent by mail", ["reserve", "charge", "ship"])
+
+
+def test_an_undone_run_replays_as_it_failed(shop: Shop, tester: QueueTester):
+    async def keeps(ctx: WorkflowContext) -> None:
+        await ctx.keep()
+        await ctx.options(name="ship", undo=shop.release.with_args(2)).step(shop.act, "ship")
+        raise Discard("the review failed")
+
+    job = run_order(shop, tester, keeps)
+
+    assert shop.done[-1] == "release 2"
+    tester.assert_replays(job)
