@@ -354,10 +354,11 @@ class _QueueExamination:
 
     def _runs(self, now_ms: int, delayed: Sequence[str]) -> Steps[None]:
         names = self.queue.keys
-        suspended = yield from runs.read_suspended(names, delayed)
+        suspended, undos = yield from runs.read_listed(names, delayed)
         facts = yield from runs.read_facts(names, now_ms, suspended)
         odd = yield from _odd_twice(runs.RUNS, facts, lambda ids: runs.read_facts(names, now_ms, ids))
         self._add(grouped(runs.RUNS, odd, self.queue.name))
+        self._add(grouped(runs.LEFT, (yield from runs.read_left(names, undos)), self.queue.name))
 
     def _misplaced(self, *, is_promoted: bool) -> Steps[list[str]]:
         """Examine lists against records; returns the ids of the delayed jobs that were read."""

@@ -1,4 +1,4 @@
-"""Suspended runs of workflows: those that nothing can wake, and those that have waited for a message for long."""
+"""Runs of workflows: those that nothing can wake, that have waited for a message for long, or were not undone."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Any, Final
 
 from schedq.doctor.checks import Check, asked, known, own_id, plain
 from schedq.errors import SchedqError
-from schedq.inspect.display import approximate
+from schedq.inspect.display import approximate, count
 from schedq.model.keys import QueueKeys
 from schedq.model.lifecycle import DELAYED
-from schedq.model.payload import loaded
+from schedq.model.payload import clean_text, loaded
 from schedq.model.records import score_ms, whole
-from schedq.model.runs import UNTIL, RunWait
+from schedq.model.runs import UNTIL, Run, RunWait
 from schedq.model.times import LAST_INSTANT_MS
 from schedq.transitions import RoundTrips
 
 _LONG_MS: Final = 7 * 86_400_000
 _LATE_MS: Final = 1000
+_MOST_LEFT: Final = 199
+_BRIEF: Final = 200
 _OPEN: Final = ("running", "cancelling")
 
 
@@ -88,13 +90,40 @@ class RunFacts:
         return max(waits, default=(0, ""))
 
 
-def read_suspended(keys: QueueKeys, delayed: Sequence[str]) -> RoundTrips[list[str]]:
-    """Those of these jobs that are suspended runs; sends one request if the queue has never suspended one."""
-    (total,) = yield [plain("HGET", keys.stats, "suspended_total")]
+@dataclass(frozen=True, slots=True)
+class LeftFacts:
+    """A run that has ended although some of its steps are to be undone.
+
+    Attributes:
+        id: its job.
+        undos: how many steps.
+        error: of the job.
+    """
+
+    id: str
+    undos: int
+    error: str
+
+
+def read_listed(keys: QueueKeys, delayed: Sequence[str]) -> RoundTrips[tuple[list[str], list[str]]]:
+    """Those of these jobs that are suspended runs, and the first runs with undos; one round trip if there are none."""
+    total, listed = yield [plain("HGET", keys.stats, "suspended_total"), plain("ZRANGE", keys.undos, 0, _MOST_LEFT)]
+    undos = [job_id for job_id in listed if isinstance(job_id, str)] if isinstance(listed, list) else []
     if not whole(known(total, "0")):
-        return []
+        return [], undos
     replies = yield from asked([plain("HGET", keys.job(job_id), "waits") for job_id in delayed])
-    return [job_id for job_id, waits in zip(delayed, replies, strict=True) if isinstance(waits, str)]
+    return [job_id for job_id, waits in zip(delayed, replies, strict=True) if isinstance(waits, str)], undos
+
+
+def read_left(keys: QueueKeys, ids: Sequence[str]) -> RoundTrips[list[LeftFacts]]:
+    """Those of some runs that have ended although some of their steps are to be undone."""
+    replies = yield from asked([plain("HMGET", keys.job(job_id), "run", "last_error") for job_id in ids])
+    found = []
+    for job_id, reply in zip(ids, replies, strict=True):
+        run = Run.read(reply[0] or "") if isinstance(reply, list) else None
+        if run is not None and run.left and run.undos:
+            found.append(LeftFacts(job_id, run.undos, clean_text((reply[1] or "").partition("\n")[0], _BRIEF)))
+    return found
 
 
 def read_facts(keys: QueueKeys, now_ms: int, ids: Sequence[str]) -> RoundTrips[list[RunFacts]]:
@@ -170,3 +199,15 @@ RUNS: Final[tuple[Check[RunFacts], ...]] = (
     ),
 )
 """The first row that applies to a run determines its finding."""
+LEFT: Final[tuple[Check[LeftFacts], ...]] = (
+    Check(
+        "run-not-undone",
+        "warning",
+        lambda it: it.undos > 0,
+        "run that ended with steps that are not undone=runs that ended with steps that are not undone",
+        lambda it: f"run {it.id} did not undo {count(it.undos, 'step')}: {it.error}",
+        "an undo failed for good, or the error may be a mistake in the code: mend it, then schedq requeue ID --queue "
+        "{queue} continues there, and schedq undo ID undoes the rest",
+        own_id,
+    ),
+)

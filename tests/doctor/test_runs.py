@@ -148,3 +148,19 @@ def test_a_queue_without_runs_costs_one_request(mail: Queue, diagnosis: Examine,
         diagnosis("mail", sample=500)
 
     assert not [it for it in requests if it.words[-1] == "waits"]
+
+
+def test_a_run_whose_steps_were_left_as_they_were_is_named(mail: Queue, diagnosis: Examine):
+    mail.enqueue(1, job_id="order-17", max_attempts=1)
+    job = begun(claimed(mail))
+    job.run = mail._ask(run.add_undo(mail.settings, job, "charge", '[{"task":"refund"},null,null,null]')).rest[0]
+    assert "run-not-undone" not in diagnosis().codes
+    mail.fail(job, NameError("name 'shpi' is not defined"))
+
+    found = diagnosis()["run-not-undone"]
+
+    assert (found.level, found.examples) == ("warning", ("order-17",))
+    assert found.means == "run order-17 did not undo 1 step: NameError: name 'shpi' is not defined"
+    assert "schedq undo ID" in found.remedy
+    assert mail.undo("order-17")
+    assert "run-not-undone" not in diagnosis().codes
