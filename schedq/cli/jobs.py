@@ -363,12 +363,20 @@ def _again(name: str, redis_url: str | None, limit: int) -> str:
     no_args_is_help=True,
 )
 @click.argument("job_id", metavar="ID", type=JOB_ID)
+@click.option(
+    "--tree", "as_tree", is_flag=True, help="Show a workflow as a tree: branches, operations, and their jobs."
+)
 @queue_of_id_option
 @redis_option
 @json_option
-def job(job_id: str, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
+def job(job_id: str, as_tree: bool, queue_name: str | None, redis_url: str | None, as_json: bool) -> None:
     """Show everything stored about the job ID: state, times, payload, result, error and timeline."""
     with queue_of_job(queue_name, redis_url, [job_id]) as queue:
+        if as_tree:
+            from schedq.cli.run_tree import show  # imports what no other command needs
+
+            if show(queue, job_id, as_json=as_json):
+                return
         record, line = queue.get_job(job_id), queue.inspector.timeline(job_id)
         why = queue.inspector.why(job_id)
         name = queue.name

@@ -6,6 +6,7 @@ writes both.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -33,6 +34,7 @@ MOST_BYTES: Final = 1_048_576
 """The most bytes of the memos of a run; a little more for those that say what went wrong."""
 MOST_MESSAGE: Final = 60_000
 """The most bytes of a message's JSON text."""
+_GROUP_DIGITS: Final = 24
 _UNDO_NAME: Final = "~undo "
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}")
@@ -197,6 +199,11 @@ def open_undos(fields: Mapping[str, str]) -> list[tuple[str, str]]:
         if number.isdecimal() and int(number) > kept and (memo is None or memo.outcome != "ok"):
             found.append((int(number), name, call))
     return [(name, call) for _, name, call in sorted(found, reverse=True)]
+
+
+def group_of(job_id: str, run: Run, name: str) -> str:
+    """The id of the group whose jobs do an operation's work."""
+    return f"run-{hashlib.sha256(f'{job_id}/{run.began_ms}/{run.life}/{name}'.encode()).hexdigest()[:_GROUP_DIGITS]}"
 
 
 def checked_topic(topic: object) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Final, NamedTuple
 
+from schedq.model.runs import Run, group_of
 from schedq.transitions import groups
 from schedq.workflows.recorder import Recorder
 
-_DIGITS: Final = 24
 _AGE: Final = 2
 
 
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, job_id: str, record: Recorder, name: str) -> Place:
         """The group of the operation of this name."""
-        group_id = f"run-{_digest(f'{job_id}/{record.began_ms}/{record.life}/{name}', _DIGITS)}"
+        group_id = group_of(job_id, Run(record.version, record.began_ms, life=record.life), name)
         age = f"{record.requeued % 256:02x}"
         return cls(group_id, age, age + _digest(f"{group_id}/{record.requeued}", 4))
 
