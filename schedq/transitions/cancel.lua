@@ -41,6 +41,6 @@ if FINISHED[job[1]] then return 'no' end
 local function stands()
   return is_processing(id) and 'processing' or (redis.call('ZSCORE', delayed, id) and 'delayed' or 'pending')
 end
-if state ~= '' and stands() ~= state then return 'no' end
+if state ~= '' and (stands() ~= state or undoing_of(job[9])) then return 'no' end  -- it was counted in the state before
 allow_when_full(leases)
 return cancel_job(id, job, request)

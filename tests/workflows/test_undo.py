@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -331,3 +332,15 @@ def test_an_undone_run_replays_as_it_failed(shop: Shop, tester: QueueTester):
 
     assert shop.done[-1] == "release 2"
     tester.assert_replays(job)
+
+
+def test_all_runs_of_a_task_are_cancelled_and_counted_once(shop: Shop, tester: QueueTester):
+    task = shop.workflow(waits)
+    jobs = [task.enqueue() for _ in range(3)]
+    tester.run_due()
+
+    assert shop.queue.cancel_task(task) == 3
+    tester.run_due()
+
+    assert [job.status() for job in jobs] == ["cancelled"] * 3
+    assert Counter(shop.done) == dict.fromkeys(UNDONE, 3)

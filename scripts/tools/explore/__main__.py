@@ -25,7 +25,7 @@ from tests.servers import Server, announced
 from tests.transitions import gates_walk
 from tests.transitions.test_any_order import go
 
-CI_SCHEDULES: Final = 800
+CI_SCHEDULES: Final = 500
 CI_RUNS: Final = 450
 RUNS_FOR_A_WALK: Final = 20
 """How many runs of the model there are for one walk through a queue with gates, which takes as long."""
