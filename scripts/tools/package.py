@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -45,7 +46,7 @@ Flask and sessions of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batc
 notices and the archive 19; the finish of the command line 14; figures of tasks 6; the dashboard's API 9, its
 pages across queues 10, those of tasks 12. Zopfli saves 22, one file for all pages 41, bz2 for it
 29, one file for all scripts 37, one for the dashboard's templates 12, static files in it and bz2 for it 3, scripts
-without comments 20, Python without comments, and without docstrings and types of internals, 170, and with a space for
+without comments 20, Python without comments, and without docstrings and types of internals, 183, and with a space for
 each level 9 (see shortening.py)."""
 PACKED: Final = {
     "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.md)"),
@@ -55,6 +56,7 @@ PACKED: Final = {
 """Files of a wheel that have the texts of many of the package's files, by their paths below the same folder.
 
 Two are compressed with bz2, since nothing needs them to run a job: a Python may be built without bz2."""
+SNIPPETS: Final = ROOT / "tests" / "laws" / "typing"
 TRY: Final = ROOT / "scripts" / "tools" / "installed.py"
 REPOSITORY: Final = r"https://(?:raw\.githubusercontent\.com/schedq/schedq|github\.com/schedq/schedq/blob)/main/"
 """Where files of the repository are for readers of the description."""
@@ -72,6 +74,7 @@ def main(arguments: list[str]) -> int:
             *of_metadata(metadata(wheel)),
             *of_size(wheel),
             *of_twine(wheel, sdist),
+            *of_types(wheel, Path(temporary) / "unpacked"),
             *of_bare_environment(wheel, Path(temporary) / "bare"),
         ]
     for problem in problems:
@@ -95,15 +98,20 @@ def compress(wheel: Path) -> None:
     smaller = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=3) as archive:
         files: dict[zipfile.ZipInfo, bytes] = {file: built.read(file) for file in built.infolist()}
-        public = Public.of()
-        for file, data in files.items():
-            if file.filename.endswith(".py"):
-                files[file] = shortened(file.filename, data.decode(), public).encode()
+        modules = {file: data.decode() for file, data in files.items() if file.filename.endswith(".py")}
+        files |= {file: text.encode() for file, text in _shortened_modules(modules).items()}
         for name, pattern in PACKED.items():
             files = packed(files, name, pattern)
         for file, data in recorded(files).items():
             archive.writestr(file, data)
     smaller.replace(wheel)
+
+
+def _shortened_modules(texts: Mapping[zipfile.ZipInfo, str]) -> dict[zipfile.ZipInfo, str]:
+    """The texts of all Python files, shortened."""
+    public = Public.of().within(texts.values())
+    found = {file.filename: shortened(file.filename, text, public) for file, text in texts.items()}
+    return {file: found[file.filename] for file in texts}
 
 
 def packed(files: Files, name: str, pattern: re.Pattern[str]) -> dict[zipfile.ZipInfo, bytes]:
@@ -217,6 +225,27 @@ def of_twine(*files: Path) -> list[str]:
         check=False,
     )
     return [done.stdout + done.stderr] if done.returncode else []
+
+
+def of_types(wheel: Path, folder: Path) -> list[str]:
+    """Type checkers see the types of public names: mypy reports wrong calls, and no right ones."""
+    shutil.unpack_archive(wheel, folder, "zip")
+    files = [SNIPPETS / "right.py", SNIPPETS / "wrong.py"]
+    options = ("--strict", "--follow-imports=silent", "--config-file=", f"--cache-dir={ROOT / '.venv' / 'mypy-wheel'}")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *map(str, files)],
+        cwd=folder,
+        env=os.environ | {"MYPYPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = set(re.findall(r"(\w+\.py:\d+): error", done.stdout))
+    lines = ((path.name, *each) for path in files for each in enumerate(path.read_text().splitlines(), 1))
+    wanted = {f"{name}:{number}" for name, number, line in lines if "# E: " in line}
+    return [f"mypy does not report {place} with the wheel's types" for place in sorted(wanted - found)] + [
+        f"mypy reports {place} with the wheel's types" for place in sorted(found - wanted)
+    ]
 
 
 def of_bare_environment(wheel: Path, folder: Path) -> list[str]:

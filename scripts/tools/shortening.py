@@ -1,7 +1,8 @@
 """Source files of the wheel without what only readers of the repository need.
 
 Comments go, and docstrings and types of internals. Docstrings and types of public names stay, and docstrings of
-commands, which are their help. Each line stays where it is, so tracebacks lead to the same lines as in the repository.
+commands, which are their help.
+Each line stays where it is, so tracebacks lead to the same lines as in the repository.
 """
 
 from __future__ import annotations
@@ -10,17 +11,24 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _HELP: Final = re.compile(r"schedq/cli/|.*/management/commands/")
 """Files whose docstrings are shown by commands."""
 _INTERNAL: Final = re.compile(
-    r"schedq/(background|connection|dashboard|doctor|inspect|isolation|model|queue|schedules|transitions|worker|workflows)/"
+    r"schedq/(background|cli|connection|dashboard|doctor|inspect|isolation|model|queue|schedules|transitions|worker|workflows)"
+    "/"
 )
 _TYPED: Final = re.compile(r"schedq/(integrations|dependencies|testing)/")
 """Files whose functions may be given to frameworks, which read their types."""
+_UNREAD: Final = re.compile(
+    r"(click\.|functools\.)?(abstractmethod|argument|asynccontextmanager|cache|cached_property|classmethod|command|"
+    r"contextmanager|group|lru_cache|option|pass_context|property|staticmethod|version_option|wraps|\w+\.setter)|"
+    r"(?!renamed_)(\w+\.)?\w+_(argument|option|options)"
+)
+"""Decorators that read no types: of the standard library, of click, and the options of several commands."""
 _PARTS_OF_STRINGS: Final = {getattr(tokenize, name, -1) for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END")}
 _REFERENCE: Final = Path(__file__).resolve().parents[2] / "schedq" / "handbook" / "reference.md"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -34,22 +42,40 @@ class Public(NamedTuple):
         words: every word of the reference, which may be a name of a module outside of the internal ones.
         top: functions and classes.
         methods: methods and properties.
+        bases: classes from which public ones inherit.
+        decorators: functions that decorate others, whose types are what type checkers see of these.
+        is_internal: whether a class or variable of the module is public only if it is one of these names.
     """
 
     words: frozenset[str]
     top: frozenset[str]
     methods: frozenset[str]
+    bases: frozenset[str] = frozenset()
+    decorators: frozenset[str] = frozenset()
+    is_internal: bool = True
 
     @classmethod
     def of(cls, reference: str | None = None) -> Public:
         """The names in the handbook's reference."""
         text = _REFERENCE.read_text() if reference is None else reference
         top, methods = (frozenset(re.findall(mark, text, re.MULTILINE)) for mark in (r"^- `(\w+)", r"^ +- `\.(\w+)"))
-        return cls(frozenset(re.findall(r"\w+", text)), top | {"create_app"}, methods)
+        return cls(frozenset(re.findall(r"\w+", text)), top | {"create_app", "Dashboard"}, methods)
+
+    def within(self, texts: Iterable[str]) -> Public:
+        """The same names, with bases and decorators as the texts of all files have them."""
+        nodes = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, Definition)]
+        parents = {node.name: set(map(_name, node.bases)) for node in nodes if isinstance(node, ast.ClassDef)}
+        seen, new = set[str](), set(self.top)
+        while new:
+            seen |= new
+            new = set().union(*(parents.get(name, ()) for name in new)) - seen
+        decorators = frozenset(_name(each) for node in nodes for each in node.decorator_list if _is_read(each))
+        return self._replace(bases=frozenset(seen - self.top), decorators=decorators)
 
     def here(self, path: str, tree: ast.AST) -> Public:
         """The names of a file: those of internal modules are public only as the reference has them."""
-        found = self if _INTERNAL.match(path) else Public(self.words, self.words, self.words)
+        others = self._replace(top=self.words, methods=self.words, is_internal=False)
+        found = self if _INTERNAL.match(path) else others
         classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name in found.top]
         members = {
             each.name for node in classes for each in node.body if isinstance(each, Function) and each.name[0] != "_"
@@ -60,7 +86,22 @@ class Public(NamedTuple):
         """Whether users see this definition; functions within functions are never seen."""
         if not isinstance(node, Definition) or isinstance(parent, Function):
             return False
-        return node.name in (self.methods if isinstance(parent, ast.ClassDef) else self.top)
+        if isinstance(parent, ast.ClassDef):
+            return node.name in self.methods and self.has_class(parent)
+        return node.name in self.top
+
+    def has_class(self, node: ast.ClassDef) -> bool:
+        """Whether users see methods of this class, in itself or in one that inherits from it."""
+        return not self.is_internal or node.name in self.top or node.name in self.bases
+
+
+def _name(node: ast.expr) -> str:
+    """`name` for `name`, `module.name`, `name(…)` and `name[…]`."""
+    if isinstance(node, ast.Call):
+        return _name(node.func)
+    if isinstance(node, ast.Subscript):
+        return _name(node.value)
+    return ast.unparse(node).rpartition(".")[2]
 
 
 def shortened(path: str, text: str, public: Public) -> str:
@@ -100,7 +141,7 @@ def _less_indented(text: str) -> str:
 
 
 def _without_types(text: str, public: Public) -> str:
-    """The text without the annotations of functions that are not public; those of methods such as `__init__` stay."""
+    """The text without the annotations of functions and variables that are not public."""
     lines = [line.encode() for line in text.splitlines(keepends=True)]  # positions count bytes
     for begin, end in sorted(_annotations(ast.parse(text), public, lines), reverse=True):
         (row, column), (last_row, last_column) = begin, end
@@ -114,7 +155,7 @@ def _annotations(
     tree: ast.AST, public: Public, lines: Sequence[bytes]
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Where they begin and end: row and column behind the name of a parameter, or of the arrow, and behind the type."""
-    for variable in _variables(tree):
+    for variable in _variables(tree, public):
         target = variable.target
         yield (target.end_lineno or 0, target.end_col_offset or 0), _end_of(variable.annotation)
     for node in _functions(tree, public):
@@ -133,24 +174,49 @@ def _end_of(node: ast.expr) -> tuple[int, int]:
 
 
 def _functions(node: ast.AST, public: Public) -> Iterator[Function]:
-    """Functions that are not public, except those that a decorator or Python itself may look at."""
+    """Functions whose types neither users see, nor a decorator, a type checker or Python may look at."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, Function):
-            is_plain = not (child.name.startswith("__") or child.decorator_list)
-            if is_plain and not public.has(child, node):
-                yield child
+        if isinstance(child, Function) and not (public.has(child, node) or _is_looked_at(child, node, public)):
+            yield child
         yield from _functions(child, public)
 
 
-def _variables(node: ast.AST, *, is_local: bool = False) -> Iterator[ast.AnnAssign]:
-    """Annotated variables of functions, and those of modules that are not public, if they get a value there."""
+def _is_looked_at(function: Function, parent: ast.AST, public: Public) -> bool:
+    name, decorators = function.name, function.decorator_list
+    if any(map(_is_read, decorators)) or (isinstance(parent, ast.Module) and name in public.decorators):
+        return True
+    if isinstance(parent, ast.ClassDef):
+        if "Protocol" in map(_name, parent.bases):
+            return True  # a method without a type would return None, which no class does that implements it
+        if public.has_class(parent):
+            return bool(decorators) or name.startswith("__")
+    return name.startswith("__") and name != "__init__"
+
+
+def _is_read(decorator: ast.expr) -> bool:
+    """Whether the decorator may look at the types of what it decorates."""
+    return not _UNREAD.fullmatch(ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator))
+
+
+def _variables(node: ast.AST, public: Public, parents: tuple[ast.AST, ...] = ()) -> Iterator[ast.AnnAssign]:
+    """Annotated variables that get a value: of functions, and attributes and those of modules that are not public."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name) and child.value is not None:
-            if is_local or (isinstance(node, ast.Module) and child.target.id[0] == "_"):
+        if isinstance(child, ast.AnnAssign) and child.value is not None:
+            if not _is_seen(child.target, (*parents, node), public):
                 yield child
         else:
-            inside = isinstance(child, Function) or (is_local and not isinstance(child, ast.ClassDef))
-            yield from _variables(child, is_local=inside)
+            yield from _variables(child, public, (*parents, node))
+
+
+def _is_seen(target: ast.expr, parents: Sequence[ast.AST], public: Public) -> bool:
+    """Whether users may see the type of a variable or an attribute; fields of classes are read by Python."""
+    if isinstance(target, ast.Attribute):
+        classes = (each for each in parents if isinstance(each, ast.ClassDef))
+        return target.attr[0] != "_" and any(map(public.has_class, classes))
+    scope = next(each for each in reversed(parents) if isinstance(each, ast.Module | Definition))
+    if isinstance(scope, ast.Module) and isinstance(target, ast.Name):
+        return target.id[0] != "_" and (target.id in public.top or not public.is_internal)
+    return isinstance(scope, ast.ClassDef)
 
 
 def _without_comments(text: str) -> str:

@@ -83,6 +83,26 @@ def test_a_wheel_that_has_grown_is_named(tmp_path: Path) -> None:
     assert len(package.of_size(wheel)) == 1
 
 
+def test_a_wheel_whose_types_are_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "SNIPPETS", tmp_path)
+    (tmp_path / "right.py").write_text("import schedq\n\nsize: int = schedq.measured()\n")
+    (tmp_path / "wrong.py").write_text("import schedq\n\nsize: str = schedq.SIZE  # E: it is an int\n")
+    texts = {
+        "good.whl": "SIZE = 1\ndef measured() -> int: return 2\n",
+        "bad.whl": "SIZE = eval('1')\ndef measured(): return 2\n",
+    }
+    for name, text in texts.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("schedq/__init__.py", text)
+            archive.writestr("schedq/py.typed", "")
+
+    assert package.of_types(tmp_path / "good.whl", tmp_path / "good") == []
+    assert package.of_types(tmp_path / "bad.whl", tmp_path / "bad") == [
+        "mypy does not report wrong.py:3 with the wheel's types",
+        "mypy reports right.py:3 with the wheel's types",
+    ]
+
+
 def test_an_extra_is_tested_with_its_own_packages_and_nothing_else(tmp_path: Path) -> None:
     folder = package.link_extra("metrics", tmp_path)
 
@@ -219,11 +239,13 @@ def test_a_file_of_the_wheel_keeps_its_code_its_lines_and_the_help_of_public_nam
         '   ""',
     ]
     assert "#" not in found.replace("# not a comment", "")
-    assert [_place(each) for each in _definitions(found)] == [_place(each, 4) for each in _definitions(SOURCE)]
+    assert [_place(each)[1:] for each in _definitions(found)] == [_place(each, 4)[1:] for each in _definitions(SOURCE)]
     assert found.count("\n") == SOURCE.count("\n")
 
 
-PUBLIC = Public.of("- `Queue(name)`: a queue\n    - `.enqueue(payload)`: enqueue\n")
+PUBLIC = Public.of("- `Queue(name)`: a queue\n    - `.enqueue(payload)`: enqueue\n")._replace(
+    bases=frozenset({"Verbs"})
+)
 TYPED = '''
 _LIMIT: int = 3
 NAMES: dict[str, int] = {}
@@ -259,7 +281,7 @@ def test_types_of_what_is_not_public_are_left_out() -> None:
     found = shortening.shortened("schedq/transitions/settle.py", TYPED, PUBLIC)
 
     assert "_LIMIT = 3" in found
-    assert "NAMES: dict[str, int] = {}" in found
+    assert "NAMES = {}" in found
     assert " number: int = 0" in found
     assert " def enqueue(self, payload: object, *, delay: float = 0) -> str:" in found
     assert "  def inner(one, *rest): ..." in found
@@ -268,9 +290,88 @@ def test_types_of_what_is_not_public_are_left_out() -> None:
     assert '"a text\\n    of two lines"' in found
     assert "\n    with more" in found
     assert [_place(each) for each in _definitions(found)] == [
-        (name.replace("AnnAssign", "Assign") if line in (2, 12) else name, line, column)
+        (name.replace("AnnAssign", "Assign") if line in (2, 3, 12) else name, line, column)
         for name, line, column in (_place(each, 4) for each in _definitions(TYPED))
     ]
+
+
+SEEN = """
+def verb(make: Callable[P, R]) -> Verb[P, R]:
+    @wraps(make)
+    def call(*args: P.args) -> R: ...
+
+
+class Verbs:
+    size: int = 0
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self._own: int = 1
+
+    @verb
+    def enqueue(self, payload: object) -> str: ...
+
+    @property
+    def last(self) -> int: ...
+
+
+class Queue(Verbs): ...
+
+
+class Slot:
+    size: int = 0
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+
+    def __get__(self, owner: object, kind: type) -> int: ...
+
+    def enqueue(self, payload: object) -> str: ...
+
+    @property
+    def last(self) -> int: ...
+
+    @verb
+    def more(self) -> int: ...
+
+
+class Reports(Protocol):
+    def report(self, text: str) -> int: ...
+"""
+
+
+def test_types_stay_where_a_type_checker_needs_them_for_public_names() -> None:
+    public = PUBLIC.within([SEEN])
+    found = shortening.shortened("schedq/queue/slot.py", SEEN, public).splitlines()
+
+    assert (public.bases, public.decorators) == ({"Verbs"}, {"verb"})
+    assert [line.strip() for line in found if "Slot" not in line and ":" in line] == [
+        "def verb(make: Callable[P, R]) -> Verb[P, R]:",
+        "def call(*args): ...",
+        "class Verbs:",
+        "size: int = 0",
+        "def __init__(self, name: str) -> None:",
+        "self.name: str = name",
+        "def enqueue(self, payload: object) -> str: ...",
+        "def last(self) -> int: ...",
+        "class Queue(Verbs): ...",
+        "size: int = 0",
+        "def __init__(self, name):",
+        "def __get__(self, owner: object, kind: type) -> int: ...",
+        "def enqueue(self, payload): ...",
+        "def last(self): ...",
+        "def more(self) -> int: ...",
+        "class Reports(Protocol):",
+        "def report(self, text: str) -> int: ...",
+    ]
+    assert "self._own = 1" in "\n".join(found)
+
+
+def test_outside_of_the_internal_modules_types_of_every_class_stay() -> None:
+    found = shortening.shortened("schedq/logs.py", SEEN, PUBLIC.within([SEEN]))
+
+    seen = ("self.name: str = name", "def __init__(self, name: str) -> None:", "def last(self) -> int:")
+    assert [found.count(each) for each in seen] == [2, 2, 2]
 
 
 def test_the_help_of_a_command_stays() -> None:
