@@ -33,6 +33,7 @@ from packaging.utils import canonicalize_name
 from zopfli import ZipFile
 
 from scripts.tools.shortening import Public, shortened
+from scripts.tools.unused import without_unused
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 Files = Mapping[zipfile.ZipInfo, bytes]
@@ -46,10 +47,11 @@ Flask and sessions of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batc
 notices and the archive 19; the finish of the command line 14; figures of tasks 6; the dashboard's API 9, its
 pages across queues 10, those of tasks 12. Zopfli saves 22, one file for all pages 41, bz2 for it
 29, one file for all scripts 37, one for the dashboard's templates 12, static files in it and bz2 for it 3, scripts
-without comments 20, Python without comments, and without docstrings and types of internals, 183, and with a space for
-each level 9 (see shortening.py)."""
+without comments 22, pictures in the file of the pages 1, Python without comments, and without docstrings and types of
+internals, 183, with a space for each level 9 (see shortening.py), and without what only these types used 10 (see
+unused.py)."""
 PACKED: Final = {
-    "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.md)"),
+    "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.(?:md|svg))"),
     "schedq/dashboard/files.json.bz2": re.compile(r"schedq/dashboard/((?:templates|static)/\w+\.\w+)"),
     "schedq/scripts.json": re.compile(r"schedq/((?:transitions|schedules|inspect)/[\w/]+\.lua)"),
 }
@@ -111,6 +113,7 @@ def _shortened_modules(texts: Mapping[zipfile.ZipInfo, str]) -> dict[zipfile.Zip
     """The texts of all Python files, shortened."""
     public = Public.of().within(texts.values())
     found = {file.filename: shortened(file.filename, text, public) for file, text in texts.items()}
+    found = without_unused(found)
     return {file: found[file.filename] for file in texts}
 
 
@@ -144,8 +147,12 @@ def _shortened(name: str, data: bytes) -> str:
     if not name.endswith(".lua"):
         return text
     code = re.sub(r"--\[\[.*?\]\]", "", text, flags=re.DOTALL)
-    lines = [line.strip() for line in code.split("\n")]
-    kept = "\n".join(line for line in lines if line and (not line.startswith("--") or line.startswith("--@include ")))
+    lines = (line.strip() for line in code.split("\n"))
+    kept = "\n".join(
+        line if line.startswith("--@include ") else line.partition(" --")[0].rstrip()
+        for line in lines
+        if line and (not line.startswith("--") or line.startswith("--@include "))
+    )
     head = re.match(r"--\[\[.*?\n(KEYS  .*?)\nReturns  ", text, re.DOTALL)
     if head is None:
         return f"{kept}\n"

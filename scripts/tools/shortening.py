@@ -1,8 +1,8 @@
 """Source files of the wheel without what only readers of the repository need.
 
 Comments go, and docstrings and types of internals. Docstrings and types of public names stay, and docstrings of
-commands, which are their help.
-Each line stays where it is, so tracebacks lead to the same lines as in the repository.
+commands, which are their help. Then imports and aliases that only types used go (see unused.py). Each line stays where
+it is, so tracebacks lead to the same lines as in the repository.
 """
 
 from __future__ import annotations

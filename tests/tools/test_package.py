@@ -116,7 +116,7 @@ def test_what_an_extra_needs_is_read_from_the_metadata() -> None:
 
 
 INSIDE: dict[str, tuple[str, ...]] = {
-    "schedq/handbook/pages.json.bz2": ("index.md", "jobs.md"),
+    "schedq/handbook/pages.json.bz2": ("index.md", "jobs.md", "life-of-a-job.svg"),
     "schedq/dashboard/files.json.bz2": ("templates/base.html", "static/icon.svg"),
     "schedq/scripts.json": ("transitions/claim.lua", "transitions/shared/clock.lua", "inspect/stats.lua"),
 }
@@ -187,6 +187,16 @@ def test_scripts_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monke
             scripts.text("gone")
     finally:
         scripts._packed.cache_clear()
+
+
+def test_scripts_of_a_wheel_are_without_comments_and_redis_gets_the_same() -> None:
+    folder = package.ROOT / "schedq"
+    texts = {path: path.read_text() for path in sorted(folder.rglob("*.lua"))}
+
+    short = {path: package._shortened(path.name, text.encode()) for path, text in texts.items()}
+
+    assert [path for path, text in texts.items() if [*scripts._code(text)] != [*scripts._code(short[path])]] == []
+    assert [line for text in short.values() for line in text.splitlines() if " --" in line] == []
 
 
 SOURCE = '''"""A module."""
