@@ -23,10 +23,11 @@ pytestmark = pytest.mark.processes
 RUNS = int(os.environ.get("TEST_RUNS", "30"))
 """Runs in progress while their code changes; 1,000 take 13 s."""
 
+WORKER = ("worker", "orders:queue", "--concurrency", "3")
 HEAD = """
 import os, signal
 from pathlib import Path
-from schedq import Fixed, Queue, StepFailed, WorkflowContext, current_job
+from schedq import Discard, Fixed, Queue, StepFailed, WorkflowContext, current_job
 
 queue = Queue(os.environ["NAME"], redis=os.environ["SERVER"], visibility_ms=1000, backoff=Fixed(0), max_attempts=20)
 
@@ -74,6 +75,29 @@ async def order(ctx: WorkflowContext, number: int) -> list:
     die_at("end")
     return found
 """
+TAKE_BACK = """
+@queue.task
+def take_back(name: str) -> None:
+    if name == "b":
+        die_at("between the undos")
+    act(f"undo {name}")
+"""
+TAKEN_BACK = f"""{TAKE_BACK}
+@queue.workflow
+async def order(ctx: WorkflowContext, number: int) -> None:
+    for name in "abc":
+        await ctx.options(name=name, undo=take_back.with_args(name)).step(act, name)
+    die_at("before the end")
+    if number % 2:
+        raise Discard("sold out")
+    await ctx.receive("packed")
+"""
+FATAL = f"""{TAKE_BACK}
+@queue.workflow(max_attempts=2)
+async def order(ctx: WorkflowContext, number: int) -> None:
+    await ctx.options(name="a", undo=take_back.with_args("a")).step(act, "a")
+    await ctx.step(os.kill, os.getpid(), signal.SIGKILL)
+"""
 BROKEN = ORDER.replace("found.append(", "found.extend(undefined); found.append(")
 CHANGED = ORDER.replace('die_at("between")', 'await ctx.options(name="new").step(act, "new")').replace(
     'await ctx.options(name="d")', 'await ctx.options(name="e")'
@@ -90,14 +114,23 @@ class Processes:
     def write(self, code: str) -> None:
         (self.folder / "orders.py").write_text(HEAD + code)
 
-    def start(self, **environment: str) -> Fork:
+    def start(self, *words: str, **environment: str) -> Fork:
         known, ours = environment_now(), {"NAME": self._queue.name, "SERVER": self._queue.server.unix_url}
-        words = ("worker", "orders:queue", "--concurrency", "3")
+        words = words or WORKER
         with (self.folder / "log").open("ab") as log:
             server = fork_server(ROOT, system_of(known))
             made = server.start(words, known | ours | environment, log, log, folder=self.folder)
         self._running.append(made)
         return made
+
+    def keep(self, count: int, **environment: str) -> None:
+        """Start others in the place of those that are dead."""
+        for _ in range(count - sum(each.poll() is None for each in self._running)):
+            self.start(*WORKER, "--no-promoter", **environment)
+
+    def start_promoter(self) -> None:
+        """Start one that lives on, so that leases are looked at all the time."""
+        self.start("promoter", self._queue.name, "--redis", self._queue.server.unix_url)
 
     def stop(self) -> None:
         for each in self._running:
@@ -117,7 +150,12 @@ class Processes:
 
     @property
     def effects(self) -> Counter[str]:
-        return Counter((self.folder / "effects").read_text().splitlines())
+        return Counter(self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """The effects of all jobs, in their order."""
+        return (self.folder / "effects").read_text().splitlines()
 
 
 @pytest.fixture
@@ -218,3 +256,47 @@ def test_code_that_changes_forward_and_back_loses_no_run(queue: Handle, processe
 
     effects = processes.effects
     assert effects == Counter(f"{job.id} {name}" for job in jobs for name in ("a", "new", "b", "c", "d"))
+
+
+def test_runs_are_undone_by_workers_that_are_killed_anywhere(queue: Handle, processes: Processes):
+    processes.write(TAKEN_BACK)
+    processes.start_promoter()
+    jobs = enqueue(queue, 6)
+    asked: set[str] = set()
+
+    def all_have_ended() -> bool:
+        processes.keep(4, DIES="1")
+        for job in jobs[::2]:
+            if job.id not in asked and 'message on topic "packed"' in job.why().text:
+                assert job.cancel() == "asked"
+                asked.add(job.id)
+        return {job.status() for job in jobs} <= {"failed", "cancelled"}
+
+    until(all_have_ended, within=120, failing=lambda: processes.tell(jobs))
+
+    assert [job.status() for job in jobs] == ["cancelled", "failed"] * 3
+    assert {job.record().last_error for job in jobs[1::2]} == {"sold out"}
+    assert processes.deaths == 8, "one at each place"
+    names = ["a", "b", "c", "undo c", "undo b", "undo a"]
+    for job in jobs:
+        did = [line.removeprefix(f"{job.id} ") for line in processes.lines if line.startswith(f"{job.id} ")]
+        assert sorted(did, key=names.index) == did, "the undos follow all steps, and the newest comes first"
+        assert set(did) == set(names)
+    effects = processes.effects
+    assert sum(effects.values()) - len(effects) <= processes.deaths * 3, "an effect is repeated only if its worker died"
+    assert max(effects.values()) <= 1 + processes.deaths
+
+
+def test_a_run_whose_workers_die_until_no_attempt_is_left_is_undone(queue: Handle, processes: Processes):
+    processes.write(FATAL)
+    processes.start_promoter()
+    jobs = enqueue(queue, 1)
+
+    def has_ended() -> bool:
+        processes.keep(2)
+        return bool(jobs[0].status() == "failed")
+
+    until(has_ended, within=60, failing=lambda: processes.tell(jobs))
+
+    assert processes.lines == ["order-0 a", "order-0 undo a"]
+    assert "lease expired" in jobs[0].record().last_error
