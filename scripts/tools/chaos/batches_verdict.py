@@ -110,6 +110,8 @@ def _why_not(before: Attempt, after: Attempt, *, is_mended: bool) -> str:
         return "the attempt before had completed"
     if before.move == "fail" and not is_mended:
         return "the attempt before had failed for good"
+    if before.move == "undo" and not is_mended:
+        return "the attempt before had failed, so what was done is undone"
     is_done = before.how == "done" and set(before.moves) <= {"complete"}
     if is_done and before.gate != "run" and after.claimed < before.leased_until - TICK_MS:
         return f"the attempt before had ended well, and its lease lasted until {before.leased_until:.0f}"

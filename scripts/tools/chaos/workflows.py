@@ -24,6 +24,7 @@ from scripts.tools.chaos.timetable import Timetable
 from scripts.tools.chaos.workflows_draw import drawn
 from scripts.tools.chaos.workflows_plan import Plan
 from scripts.tools.chaos.workflows_records import Records, read
+from scripts.tools.chaos.workflows_undo_verdict import judge_undos
 from scripts.tools.chaos.workflows_verdict import FAULTS, Findings, is_acknowledged, judge_runs
 from tests.state import State
 
@@ -96,6 +97,7 @@ def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple
 def judge(plans: dict[int, Plan], records: Records, state: State, now: float, found: Findings) -> None:
     """Judge a run from its records and the contents of Redis at the end, `now` in ms."""
     judge_runs(plans, records, state, found)
+    judge_undos(plans, records, state, found)
     judge_batches(plans, records, state, found)
     judge_leftovers(state, now, found)
     judge_laws(state, found)
@@ -122,6 +124,7 @@ def _counts(plans: dict[int, Plan], records: Records) -> dict[str, Any]:
         "run_attempts": sum(it.gate == "run" for it in attempts),
         "steps": len({place for place, tries in records.tries.items() if any(it.kind == "stepped" for it in tries)}),
         "step_calls": sum(it.kind == "step" for tries in records.tries.values() for it in tries),
+        "undos": sum(it.kind == "undone" for undos in records.undos.values() for it in undos),
         "children": sum(gate.startswith(("run-", "batch-")) and n >= 0 for gate, n in records.by_place()),
         "links": sum(gate.startswith("chain-") for gate, _ in records.by_place()),
         "calls": len({it.job_id for it in attempts if it.gate == "then"}),

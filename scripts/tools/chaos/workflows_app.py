@@ -6,6 +6,8 @@
     stepped  t, run, life, label, token, value it returned
     stumbled t, run, life, label, token        it raised
     waits    t, run, life, label, kind, ms     an attempt came to a wait: for ms, or until that instant
+    undo     t, run, life, label, token, claimed at in ms   what undoes a step began
+    undone   the same: it returned
     saw      t, run, life, requeued, label, token, value   what an operation came to, as an attempt saw it
     returned t, run, life, token, value        the run's function ended with this result
     end      t, batch, job, what, token, values, [completed, failed, total]   the call at the end of a batch
@@ -16,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,6 +144,31 @@ async def alert(rows: BatchResults[int], number: int) -> int:
         return len(failed)
 
 
+@queue.task
+def take_back(label: str, life: int, failures: int, ms: int) -> None:
+    """Undoes a step, in a thread."""
+    with undo_noted(label, life, failures):
+        time.sleep(ms / 1000)
+
+
+@queue.task
+async def take_back_later(label: str, life: int, failures: int, ms: int) -> None:
+    """Undoes a step, on the event loop."""
+    with undo_noted(label, life, failures):
+        await asyncio.sleep(ms / 1000)
+
+
+@contextmanager
+def undo_noted(label: str, life: int, failures: int) -> Iterator[None]:
+    """Record what undoes a step; so many of its tries fail."""
+    job = current_job()
+    fields = job.id, life, label, job.claim_token, job._job.claimed_at_ms
+    write("undo", *fields)
+    yield
+    stumble(f"undo-{job.id}-{life}-{label}", failures)
+    write("undone", *fields)
+
+
 @queue.workflow
 async def course(ctx: WorkflowContext, number: int, program: Program, life: int = 0) -> list[Any]:
     """Performs a program."""
@@ -176,6 +204,17 @@ class Performance:
         write("saw", self.run, self._life, self._requeued, label, self.token, value)
 
     async def _step(self, label: str, failures: int, is_async: bool, ms: int) -> int:
+        return await self._tried(label, "ok", failures, is_async, ms)
+
+    async def _undoable(self, label: str, flag: str, failures: int, is_async: bool, ms: int, undo_failures: int) -> int:
+        undo = (take_back_later if is_async else take_back).with_args(label, self._life, undo_failures, ms)
+        try:
+            return await self._tried(label, flag, failures, is_async, ms, undo=undo)
+        except StepFailed:
+            self._saw(label, FAILED)
+            raise
+
+    async def _tried(self, label: str, flag: str, failures: int, is_async: bool, ms: int, **more: Any) -> int:
         name = f"step-{self.run}-{self._life}-{label}"
 
         def begin() -> None:
@@ -184,7 +223,8 @@ class Performance:
         def end() -> list[int]:
             try:
                 stumble(name, failures)
-            except RuntimeError:
+                go_as(flag, self._number, "")
+            except (RuntimeError, Discard):
                 write("stumbled", self.run, self._life, label, self.token)
                 raise
             value = [value_of(self._number, label, self._life), time.monotonic_ns()]  # no two calls return the same
@@ -201,7 +241,7 @@ class Performance:
             await asyncio.sleep(ms / 1000)
             return end()
 
-        options = self._ctx.options(name=label)
+        options = self._ctx.options(name=label, **more)
         value = await options.step(on_the_loop) if is_async else await options.step(plain)
         self._saw(label, value)
         return value[0]
@@ -223,6 +263,10 @@ class Performance:
             raise
         self._saw(label, value)
         return value
+
+    async def _keep(self, label: str) -> None:
+        await self._ctx.keep()
+        self._saw(label, None)
 
     async def _sleep(self, label: str, ms: int) -> None:
         write("waits", self.run, self._life, label, "sleep", ms)

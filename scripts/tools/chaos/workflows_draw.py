@@ -9,7 +9,8 @@ from scripts.tools.chaos.workflows_plan import Plan, Program, allowed, failing
 
 _KINDS: Final = {
     "steps": 10, "sleeps": 8, "talk": 8, "patience": 8, "calls": 8, "map": 6, "wide": 2, "failures": 4, "gather": 8,
-    "race": 8, "late": 3, "over": 6, "cancelled": 6, "ruin": 3, "mended": 4, "mended_map": 2, "batch": 9,
+    "race": 8, "late": 3, "over": 6, "cancelled": 6, "ruin": 3, "undoable": 4,
+    "undone": 6, "undone_cancelled": 8, "undone_nested": 3, "undone_kept": 4, "mended": 4, "mended_map": 2, "batch": 9,
     "large_batch": 1, "failed_batch": 3, "mended_batch": 4, "cancelled_batch": 3, "chain": 7, "failed_chain": 2,
     "mended_chain": 2,
 }  # fmt: skip
@@ -143,6 +144,50 @@ class _Draw:
 
     def _ruin(self) -> Plan:
         return self._run([self._step(), ["ruin", self._label(), "bad"]], ends="failed")
+
+    def _undoable_step(self, flag: str = "ok") -> list[Any]:
+        _, label, *more = self._step()
+        return ["undoable", label, flag, *more, self._draw.choice((0, 0, 0, 1, 2))]
+
+    def _undoable_steps(self) -> Program:
+        """Some, of which others may be in branches."""
+        program = [self._undoable_step() for _ in range(self._draw.randint(1, 4))]
+        if self._draw.random() < 0.4:
+            branches: list[Program] = [
+                [self._undoable_step() for _ in range(2)],
+                [self._sleep(), self._undoable_step()],
+            ]
+            program.insert(self._draw.randint(0, len(program)), ["gather", self._label(), branches])
+        return program
+
+    def _undoable(self) -> Plan:
+        program = [*self._undoable_steps(), self._sleep(), ["receive", self._label(), "news"], self._undoable_step()]
+        return self._run(program, *self._sends("news", 1))
+
+    def _undone(self) -> Plan:
+        ruins = [["ruin", self._label(), "bad"], self._undoable_step("bad")]
+        pause = self._draw.choice(([], [self._sleep()]))
+        return self._run([*self._undoable_steps(), *pause, self._draw.choice(ruins)], ends="failed")
+
+    def _undone_cancelled(self) -> Plan:
+        waits: list[list[Any]] = [
+            ["receive", self._label(), "never"],
+            ["sleep", self._label(), 3_600_000],
+            ["map", self._label(), 2000, self._draw.choice((2, 6)), 0, {}, 500],
+        ]
+        after = self._draw.choice((0.0, 0.3, 1.0, 2.0, 4.0))
+        return self._run([*self._undoable_steps(), self._draw.choice(waits)], [after, "cancel"], ends="cancelled")
+
+    def _undone_nested(self) -> Plan:
+        inner: Program = [*self._undoable_steps(), ["receive", self._label(), "never"]]
+        after = self._draw.choice((1.0, 3.0, 6.0))
+        program = [self._undoable_step(), ["nested", self._label(), inner]]
+        return self._run(program, [after, "cancel"], ends="cancelled")
+
+    def _undone_kept(self) -> Plan:
+        again = [["over", self._label(), self._draw.randint(0, 2)]]
+        program = [*self._undoable_steps(), ["keep", self._label()], *again, *self._undoable_steps()]
+        return self._run([*program, ["ruin", self._label(), "bad"]], ends="failed")
 
     def _mended(self) -> Plan:
         program = [self._step(), ["ruin", self._label(), "mended"], self._sleep(), self._step()]

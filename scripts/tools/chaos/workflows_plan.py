@@ -3,6 +3,8 @@
 A run's function performs a *program*: a list of operations, each [verb, label, ...], where the label is its name:
 
     step      failures (how many tries fail), whether it is async, ms that each try takes
+    undoable  flag, failures, whether it is async, ms, how many tries of its undo fail: a step that can be undone
+    keep      what was done until then is not undone
     sleep     ms
     until     ms after the run's beginning
     receive   topic
@@ -22,6 +24,7 @@ fails for good until it is mended). The result is the list of what the operation
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -121,6 +124,28 @@ def operations(program: Program) -> Iterator[list[Any]]:
             yield from operations(inner)
 
 
+def undoable(program: Program) -> set[str]:
+    """The labels of the steps of a run that can be undone, without those of nested runs."""
+    found: set[str] = set()
+    for verb, label, *more in program:
+        if verb == "undoable":
+            found.add(label)
+        for branch in more[0] if verb == "gather" else ():
+            found |= undoable(branch)
+    return found
+
+
+def older(program: Program) -> Iterator[tuple[str, str]]:
+    """Labels of two steps that can be undone, of which the first always begins and ends before the other one."""
+    before: set[str] = set()
+    for op in program:
+        here = undoable([op])
+        yield from itertools.product(sorted(before), sorted(here))
+        before |= here
+        for branch in op[2] if op[0] == "gather" else ():
+            yield from older(branch)
+
+
 @dataclass
 class Outcome:
     """Works out what a run returns.
@@ -146,7 +171,7 @@ class Outcome:
         return found
 
     def _of(self, verb: str, label: str, more: Sequence[Any], life: int) -> Any:
-        if verb in ("sleep", "until"):
+        if verb in ("sleep", "until", "keep"):
             return None
         if verb in ("receive", "patience", "race"):
             self._taken[more[0]] += 1

@@ -33,6 +33,20 @@ class Sight(NamedTuple):
     value: Any
 
 
+class Undo(NamedTuple):
+    """What happened to what undoes a step: `undo` (it began) or `undone` (it returned).
+
+    `claimed` is when its attempt was; no other record has that of an attempt that undoes.
+    """
+
+    at: float
+    kind: str
+    life: int
+    label: str
+    token: str
+    claimed: float
+
+
 class Wait(NamedTuple):
     """When a run first came to a wait, and for how many ms, or `until` which instant."""
 
@@ -97,7 +111,7 @@ class Records:
         attempts: of all jobs, in the order of their claims.
         acts: number of a plan → its acts, by number.
         tries, sights, waits: what happened at a place.
-        returns: by run.
+        returns, undos: by run.
         progress: by number of a plan.
     """
 
@@ -107,6 +121,7 @@ class Records:
     sights: dict[Place, list[Sight]] = field(default_factory=dict)
     waits: dict[Place, Wait] = field(default_factory=dict)
     returns: dict[str, list[Return]] = field(default_factory=dict)
+    undos: dict[str, list[Undo]] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
     progress: dict[int, list[Progress]] = field(default_factory=dict)
 
@@ -156,6 +171,14 @@ class _Lines:
     @staticmethod
     def take_stumbled(found: Records, at: float, run: str, life: int, label: str, token: str) -> None:
         found.tries.setdefault((run, life, label), []).append(Try(at, "stumbled", token))
+
+    @staticmethod
+    def take_undo(found: Records, at: float, run: str, life: int, label: str, token: str, claimed: float) -> None:
+        found.undos.setdefault(run, []).append(Undo(at, "undo", life, label, token, claimed))
+
+    @staticmethod
+    def take_undone(found: Records, at: float, run: str, life: int, label: str, token: str, claimed: float) -> None:
+        found.undos.setdefault(run, []).append(Undo(at, "undone", life, label, token, claimed))
 
     @staticmethod
     def take_waits(found: Records, at: float, run: str, life: int, label: str, kind: str, ms: float) -> None:

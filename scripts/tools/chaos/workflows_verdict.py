@@ -12,6 +12,8 @@ Redis's clock, which is the machine's. These must be 0, here and in `batches_ver
     follow_up    calls at the end of a batch that were not made once, or before all children had ended
     messages     acknowledged messages that were not received once and in order, or came in time and were not received
     early        sleeps and timeouts that ended before their time
+    undone       steps of runs that did not complete and were not undone, not the newest first, or again after an older
+                 one; and steps that were undone although their run completed, or they were kept
     cancelled    runs and children that began long after a cancellation was acknowledged, or a race was lost
     waiting      jobs that have not ended, and groups that still run, at the end
     left         keys of groups that are kept for too long, or belong to no group
@@ -33,8 +35,8 @@ from scripts.tools.chaos.workflows_records import Place, Records, Sight, Try
 from tests.state import State
 
 FAULTS: Final = (
-    "ended", "results", "changed", "again", "counted", "concurrency", "follow_up", "messages", "early", "cancelled",
-    "waiting", "left", "unlawful", "tracebacks",
+    "ended", "results", "changed", "again", "counted", "concurrency", "follow_up", "messages", "early", "undone",
+    "cancelled", "waiting", "left", "unlawful", "tracebacks",
 )  # fmt: skip
 TIMEOUT: Final = "timeout"
 TICK_MS: Final = 2.0
@@ -64,6 +66,7 @@ class Findings(limits_verdict.Findings):
     follow_up: int = 0
     messages: int = 0
     early: int = 0
+    undone: int = 0
     cancelled: int = 0
     left: int = 0
     repeated: int = 0

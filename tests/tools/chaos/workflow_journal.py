@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from scripts.tools.chaos.batches_verdict import judge_batches, judge_leftovers
 from scripts.tools.chaos.workflows_plan import Plan
 from scripts.tools.chaos.workflows_records import read
+from scripts.tools.chaos.workflows_undo_verdict import judge_undos
 from scripts.tools.chaos.workflows_verdict import FAULTS, Findings, judge_runs
 from tests.state import Key, State
 
@@ -58,6 +59,7 @@ class Journal:
         """The faults that are found."""
         found, records, state = Findings(), read(self.lines, LEASE_MS), State(self.keys)
         judge_runs(self.plans, records, state, found)
+        judge_undos(self.plans, records, state, found)
         judge_batches(self.plans, records, state, found)
         judge_leftovers(state, 0, found)
         assert len(found.complaints) == sum(getattr(found, fault) for fault in FAULTS)
