@@ -43,7 +43,7 @@ def no_option(task: str, name: str, known: Collection[str], words: Mapping[str, 
     return f"task {task!r}: there is no option {name!r}" + (f"; here it is {hint}" if hint else "")
 
 
-def naming_options(function: F) -> F:
+def naming_unknown(function: F) -> F:
     """Let `task.options` name an option that it hasn't. To type checkers nothing changes: they report it themselves."""
     known = cast("dict[str, Any]", function.__kwdefaults__)
 

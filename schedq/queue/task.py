@@ -23,7 +23,7 @@ from schedq.queue.conversion import Conversion
 from schedq.queue.enqueue_many import Calls, of_each
 from schedq.queue.handler import Handler
 from schedq.queue.job import Job
-from schedq.queue.other_engines import OtherTaskNames, naming_options
+from schedq.queue.other_engines import OtherTaskNames, naming_unknown
 from schedq.queue.requests import Connections
 from schedq.queue.task_options import (
     GivenOptions,
@@ -155,7 +155,7 @@ class Task(OtherTaskNames, Generic[P, R_co]):
         result: R_co = self._handler.entry(*args, **kwargs)
         return result
 
-    @naming_options
+    @naming_unknown
     def options(
         self,
         *,
