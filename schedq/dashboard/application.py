@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from schedq import handbook
 from schedq.dashboard import across, api, new_job, search
 from schedq.dashboard.actions import ACTIONS, ActionRoutes
 from schedq.dashboard.hosts import Hosts
@@ -94,7 +95,8 @@ class Dashboard:
     # -- routes
 
     def _routes(self) -> list[Route]:
-        routes = [Route(path, partial(self._show, page), methods=["GET"]) for path, page in _PAGES.items()]
+        routes = [Route("/help/{picture}.svg", self._picture, methods=["GET"])]
+        routes += [Route(path, partial(self._show, page), methods=["GET"]) for path, page in _PAGES.items()]
         routes.append(Route("/static/{file}", self._static))
         routes.append(Route("/api/openapi.json", partial(api.openapi, self._title), methods=["GET"]))
         routes += [
@@ -183,6 +185,12 @@ class Dashboard:
         if request.headers.get("if-none-match") == file.tag:
             return Response(status_code=304, headers=headers)
         return Response(file.body, media_type=file.media, headers=headers)
+
+    async def _picture(self, request: Request) -> Response:
+        try:
+            return Response(handbook.picture(request.path_params["picture"]), media_type="image/svg+xml")
+        except KeyError:
+            return await self._not_found(request)
 
     # -- actions
 

@@ -43,13 +43,28 @@ def topics() -> list[Topic]:
 
 def read(name: str) -> str:
     """The text of a page without its comments. `name` must be that of a topic, or "index"."""
+    return _COMMENT.sub("", _text(f"{name}.md"))
+
+
+def picture(name: str) -> str:
+    """The SVG of this name that pages show.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if f"({name}.svg)" not in read("architecture"):
+        raise KeyError(name)
+    return _text(f"{name}.svg")
+
+
+def _text(file: str) -> str:
     packed = _packed()
-    return _COMMENT.sub("", packed[f"{name}.md"] if packed else (FOLDER / f"{name}.md").read_text(encoding="utf-8"))
+    return packed[file] if packed else (FOLDER / file).read_text(encoding="utf-8")
 
 
 @cache
 def _packed() -> dict[str, str]:
-    """The text of each page, if they are in one file."""
+    """The text of each page and picture, if they are in one file."""
     path = FOLDER / _PACKED
     if not path.exists():
         return {}

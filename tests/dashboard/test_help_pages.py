@@ -31,6 +31,15 @@ def test_a_page_is_shown_with_links_that_lead_to_headings(name: str, visitor: Vi
         assert f'id="{anchor}"' in visitor.page(path) or not anchor
 
 
-@pytest.mark.parametrize("name", ["nothing", "..%2FREADME", "index"])
+def test_the_pictures_of_a_page_are_there(visitor: Visitor):
+    pictures = [path for name in NAMES for path in re.findall(r'<img src="([^"]+)"', visitor.page(f"/help/{name}"))]
+
+    assert len(pictures) == 3
+    for path in pictures:
+        found = visitor.get(f"/help/{path}")
+        assert (found.headers["content-type"], found.text[:4]) == ("image/svg+xml", "<svg")
+
+
+@pytest.mark.parametrize("name", ["nothing", "nothing.svg", "..%2Flife-of-a-job.svg", "..%2FREADME", "index"])
 def test_an_unknown_page_is_not_found(name: str, visitor: Visitor):
     assert visitor.get(f"/help/{name}").status_code == 404
