@@ -15,9 +15,8 @@ from schedq.model.settings import Settings
 from schedq.model.tasks import is_task_call
 from schedq.transitions import Operation
 from schedq.transitions.scripts import header
-from scripts.tools.explore import gate_laws, group_laws, run_laws
-from tests.gates import Gates
-from tests.state import Key, State
+from scripts.tools.explore import gate_laws, group_laws, promoter_laws, run_laws, schedule_laws
+from tests.state import State
 
 _SETTLE_WIDTH = len(Settlement._fields)
 FREE_RELEASES = 5
@@ -215,8 +214,7 @@ def _settled(ledger: Ledger, entry: Entry) -> Iterator[str]:
                 yield f"{key} was asked to stop but continues"
             if move == "undo" or (was_stopped and move != "complete"):
                 yield from run_laws.goes_back(f"{key}: {move}", *fields)
-            if move == "fail":
-                yield from run_laws.cancelled(*fields)
+            yield from run_laws.cancelled(move, *fields)
             due_ms = entry.now_ms + int(delay)
             if move == "suspend" and not was_stopped:
                 running = group_laws.running(entry.before)
@@ -388,21 +386,8 @@ def _rescheduled(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 def _promoted(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    (me,), holder = _given(entry, "promoter_id"), entry.before.holds("promoter", "string")[0]
-    if entry.reply.is_leader and holder not in ("", me):
-        yield f"{me} promoted while {holder} had the lease"
-    if not entry.reply.is_leader and _but_standbys(entry.before) != _but_standbys(entry.after):
-        yield "a standby promoter changed more than its own entry"
-    is_paused = "paused" in entry.after.keys
-    waits = entry.after.holds("pending", "list") or entry.after.holds("open_gates", "zset")
-    most = Gates(entry.after).limits("").get("concurrency")
-    waits = waits and not (most and len(entry.after.ids(PROCESSING)) >= most)
-    if entry.reply.is_leader and waits and not is_paused and "wake" not in entry.after.keys:
-        yield "the promoter left waiting jobs without a wake marker"
-
-
-def _but_standbys(state: State) -> dict[str, Key]:
-    return {name: key for name, key in state.keys.items() if name != "standbys"}
+    (me,) = _given(entry, "promoter_id")
+    yield from promoter_laws.promoted(me, entry.before, entry.after, is_leader=entry.reply.is_leader)
 
 
 def _woken(ledger: Ledger, entry: Entry) -> Iterator[str]:
@@ -419,11 +404,9 @@ def _purged(ledger: Ledger, entry: Entry) -> Iterator[str]:
     began = int(entry.reply[0])
     for job_id in entry.before.jobs():
         was, now = entry.before.job(job_id), entry.after.job(job_id)
-        if was.get("status") in (PENDING, DELAYED, PROCESSING) and not now:
-            yield from run_laws.goes_back(f"{job_id}: a purge", was, now)
-        key = _key(entry, job_id)
-        if run_laws.begins_to_undo(was, now) and key in ledger:
-            ledger[key] = replace(ledger[key], due_ms=0, attempts=0, crashes=0, released=0)
+        yield from run_laws.deleted(f"{job_id}: a purge", was, now)
+        if run_laws.begins_to_undo(was, now):
+            ledger[_key(entry, job_id)] = JobLedger(ended=ledger.get(_key(entry, job_id), JobLedger()).ended)
     for job_id in entry.before.jobs().keys() - entry.after.jobs().keys():
         if int(entry.before.job(job_id).get("enqueued_at_ms", 0)) > began:
             yield f"{job_id} was enqueued after the purge had begun but was purged"
@@ -453,8 +436,7 @@ def _deleted(ledger: Ledger, entry: Entry) -> Iterator[str]:
             yield f"{key} was reported as deleted but still exists"
         if known.holder:
             yield f"{key} was deleted while {known.holder} held it"
-        if entry.before.job(job_id).get("status") in (PENDING, DELAYED, PROCESSING):
-            yield from run_laws.goes_back(f"{key}: a delete", entry.before.job(job_id), {})
+        yield from run_laws.deleted(f"{key}: a delete", entry.before.job(job_id), {})
         ledger[key] = replace(known, is_gone=True, holder="")
 
 
@@ -472,13 +454,7 @@ def _fired(ledger: Ledger, entry: Entry) -> Iterator[str]:
         if int(fields["slot_ms"]) > entry.now_ms:
             yield f"{key} was created before its slot"
         ledger[key] = JobLedger(due_ms=int(fields["run_at_ms"]))
-    before, after = (state.holds("schedules", "zset") for state in (entry.before, entry.after))
-    for name, slot in before.items():
-        if float(after.get(name, "inf")) < float(slot):
-            yield f"schedule {name} went back from slot {slot} to {after[name]}"
-        fields = entry.after.job(f"{name}-{slot}")
-        if fields and after.get(name) == slot:
-            yield f"schedule {name} has fired slot {slot}, but it is still the next one"
+    yield from schedule_laws.advanced(entry.before, entry.after)
     if "FIRED" not in words and entry.before != entry.after:
         yield f"nothing was fired ({words}), but something changed"
 

@@ -148,10 +148,16 @@ def goes_back(name: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iter
         yield f"{name} ended a run with {run.undos} steps to undo: it is {now.get('status', 'gone')}"
 
 
-def cancelled(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+def deleted(name: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """A run that has not ended is deleted only if it has nothing to undo."""
+    if was.get("status") in (PENDING, DELAYED, PROCESSING) and not now:
+        yield from goes_back(name, was, now)
+
+
+def cancelled(move: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
     """A cancelled run that has undone its steps ends as cancelled."""
     run = Run.read(was.get("run", ""))
-    if run.undoing == _CANCELLED and not run.undos and now.get("status") != CANCELLED:
+    if move == "fail" and run.undoing == _CANCELLED and not run.undos and now.get("status") != CANCELLED:
         yield f"a cancelled run has undone its steps, and is {now.get('status')}"
 
 

@@ -26,3 +26,13 @@ def unaccounted(state: State) -> Iterator[str]:
         jobs = [job_id for job_id in state.jobs() if state.job(job_id).get("schedule") == parts[1]]
         if sorted(fired) != sorted(jobs):
             yield f"{parts[1]} created {sorted(jobs)}, but {fired} are recorded"
+
+
+def advanced(before: State, after: State) -> Iterator[str]:
+    """Schedules only go forward, and one that has fired a slot has another next one."""
+    seen, now = (state.holds("schedules", "zset") for state in (before, after))
+    for name, slot in seen.items():
+        if float(now.get(name, "inf")) < float(slot):
+            yield f"schedule {name} went back from slot {slot} to {now[name]}"
+        if after.job(f"{name}-{slot}") and now.get(name) == slot:
+            yield f"schedule {name} has fired slot {slot}, but it is still the next one"
