@@ -47,6 +47,7 @@ from scripts.tools.chaos.workflows_plan import (
 
 NAME: Final = "workflows"
 TIMEOUT: Final = "timeout"
+RUN_TIMEOUT_S: Final = 5.0
 
 queue = Queue(
     NAME,
@@ -172,6 +173,17 @@ def undo_noted(label: str, life: int, failures: int) -> Iterator[None]:
 @queue.workflow
 async def course(ctx: WorkflowContext, number: int, program: Program, life: int = 0) -> list[Any]:
     """Performs a program."""
+    return await perform(ctx, number, program, life)
+
+
+@queue.workflow(run_timeout=RUN_TIMEOUT_S)
+async def hurried(ctx: WorkflowContext, number: int, program: Program, life: int = 0) -> list[Any]:
+    """Performs a program within a deadline."""
+    return await perform(ctx, number, program, life)
+
+
+async def perform(ctx: WorkflowContext, number: int, program: Program, life: int) -> list[Any]:
+    """Perform a program, and record the attempt."""
     with noted(recorder, "run", str(number), life):
         performance = Performance(ctx, number, life)
         result = await performance.play(program)

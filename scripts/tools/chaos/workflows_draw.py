@@ -9,8 +9,8 @@ from scripts.tools.chaos.workflows_plan import Plan, Program, allowed, failing
 
 _KINDS: Final = {
     "steps": 10, "sleeps": 8, "talk": 8, "patience": 8, "calls": 8, "map": 6, "wide": 2, "failures": 4, "gather": 8,
-    "race": 8, "late": 3, "over": 6, "cancelled": 6, "ruin": 3, "undoable": 4,
-    "undone": 6, "undone_cancelled": 8, "undone_nested": 3, "undone_kept": 4, "mended": 4, "mended_map": 2, "batch": 9,
+    "race": 8, "late": 3, "over": 6, "cancelled": 6, "ruin": 3, "undoable": 4, "undone": 6, "undone_cancelled": 8,
+    "undone_nested": 3, "undone_kept": 4, "undone_late": 4, "mended": 4, "mended_map": 2, "batch": 9,
     "large_batch": 1, "failed_batch": 3, "mended_batch": 4, "cancelled_batch": 3, "chain": 7, "failed_chain": 2,
     "mended_chain": 2,
 }  # fmt: skip
@@ -183,6 +183,11 @@ class _Draw:
         after = self._draw.choice((1.0, 3.0, 6.0))
         program = [self._undoable_step(), ["nested", self._label(), inner]]
         return self._run(program, [after, "cancel"], ends="cancelled")
+
+    def _undone_late(self) -> Plan:
+        plan = self._run([*self._undoable_steps(), ["receive", self._label(), "never"]], ends="failed")
+        plan.what["is_hurried"], plan.error = True, "run_timeout"
+        return plan
 
     def _undone_kept(self) -> Plan:
         again = [["over", self._label(), self._draw.randint(0, 2)]]

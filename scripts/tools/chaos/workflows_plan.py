@@ -44,10 +44,11 @@ class Plan:
     Attributes:
         number: tells it from others; the ids of all that it has are derived from it.
         kind: run, batch or chain.
-        what: a run's `program`; of a batch `total`, `concurrency`, `tolerate`, `flags`, `ms` and `keep`; of a chain its
-            `flags`, by number, its `total` and `ms`.
+        what: a run's `program`, and `is_hurried` if it has a deadline; of a batch `total`, `concurrency`, `tolerate`,
+            `flags`, `ms` and `keep`; of a chain its `flags`, by number, its `total` and `ms`.
         acts: what the producer does with it in turn, each [seconds to wait before, what, ...].
         ends: the status at the end.
+        error: what the error of a run that fails says.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Plan:
     acts: list[list[Any]]
     ends: str = "completed"
     name: str = ""
+    error: str = "as planned"
 
     @property
     def id(self) -> str:

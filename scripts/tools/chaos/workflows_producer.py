@@ -30,6 +30,7 @@ from schedq import (
     QueueFull,
     SchedqError,
     StoreUnavailable,
+    Task,
     UsageError,
 )
 from schedq.model.placeholder import RESULT
@@ -134,7 +135,8 @@ class Acts:
     def start(self) -> str:
         plan, what = self._plan, self._what
         if plan.kind == "run":
-            return app.course.options(job_id=plan.id).enqueue(plan.number, what["program"]).id
+            task: Task[..., Any] = app.hurried if what.get("is_hurried") else app.course
+            return task.options(job_id=plan.id).enqueue(plan.number, what["program"]).id
         flags, ms = what["flags"], what["ms"]
         if plan.kind == "chain":
             before: list[Any] = [0, *[RESULT] * (what["total"] - 1)]

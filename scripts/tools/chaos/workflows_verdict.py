@@ -119,7 +119,7 @@ def _look_at_end(plan: Plan, records: Records, state: State, found: Findings) ->
     job, returns = state.job(plan.id), records.returns.get(plan.id, [])
     if job.get("status") != plan.ends:
         found.say("ended", f"{plan.id} ({plan.name}) is {job.get('status')}, not {plan.ends}; {job.get('last_error')}")
-    if plan.ends == "failed" and "as planned" not in job.get("last_error", ""):
+    if plan.ends == "failed" and plan.error not in job.get("last_error", ""):
         found.say("ended", f"{plan.id} ({plan.name}) failed with {job.get('last_error')}")
     if plan.ends != "completed":
         if returns:
