@@ -97,7 +97,7 @@ class InspectorVerbs:
     # -- finding jobs and acting on many
 
     @verb
-    def find(  # noqa: D417 - three are in one line
+    def find(
         self,
         state: str,
         *,
@@ -116,9 +116,6 @@ class InspectorVerbs:
     ) -> RoundTrips[JobPage]:
         """Return jobs of a state that match. Waiting jobs come in the order in which they run, others newest first.
 
-        A call looks at a bounded number of jobs, so even an empty page may have a cursor for the next one. Paging never
-        skips a job that stays in its state; if many jobs leave the state at once, it may return a job twice.
-
         Args:
             state: pending, delayed, processing, completed, failed or cancelled.
             task: the name of the task that the jobs call.
@@ -126,10 +123,12 @@ class InspectorVerbs:
             newer_than: likewise. A job without that time is neither older nor newer.
             text: text in the stored payload or in the last error; case-sensitive.
             error: text in the last error; case-sensitive.
-            unique, gate, key: the jobs' unique key, their gate, and their key there.
+            unique: the jobs' unique key.
+            gate: their gate.
+            key: their key there.
             header: NAME=VALUE of one of the jobs' headers; or, without `=`, text in the value of one.
             limit: 1 to 1000.
-            cursor: the cursor of the previous page.
+            cursor: that of the previous page; even an empty page may have one. A job that stays is never skipped.
             look: the most jobs to look at, 1 to 100,000; 50,000 take about a quarter of a second.
 
         Raises:
