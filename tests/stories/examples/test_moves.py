@@ -41,11 +41,13 @@ from old_app import remind, report
 
 now = datetime.now(UTC)
 scheduler = BackgroundScheduler(timezone="UTC", jobstores={"default": SQLAlchemyJobStore(url="sqlite:///jobs.sqlite")})
+scheduler.add_executor("threadpool", "slow")
 scheduler.start(paused=True)
 minutely = dict(id="minutely", coalesce=False, misfire_grace_time=None, next_run_time=now - timedelta(hours=3))
 scheduler.add_job(report, "cron", second=0, jitter=20, **minutely)
 scheduler.add_job(remind, "date", run_date=now + timedelta(hours=1), id="date", args=["ada"])
 scheduler.add_job(remind, "cron", year=now.year + 1, id="year", args=["bob"])
+scheduler.add_job(remind, "interval", minutes=5, id="slow", args=["cy"], executor="slow")
 os._exit(0)  # `shutdown` would run what is due
 """
 REPLACE = """
@@ -92,6 +94,7 @@ def test_a_repeated_move_from_apscheduler_adds_nothing_and_goes_on_after_a_confl
 
     assert first["date"].startswith("date -> date moved old_app:remind date[")
     assert "is left out, because no cron expression means cron[year=" in first["year"]
+    assert "is left out, because TASKS lacks its function, or QUEUES its executor slow:" in first["slow"]
     assert "old_app:remind cron[year=" in first["year"]
     assert "('bob',) {} due" in first["year"]
     assert "is left out, because job date of queue" in again["date"]
