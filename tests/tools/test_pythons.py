@@ -183,7 +183,7 @@ def test_lowest_versions_are_installed_for_the_oldest_python(monkeypatch: pytest
     assert ran[0].folder.name == ".venv-lowest"
 
 
-@pytest.mark.parametrize(("within", "words"), [(250, ["passed", "passed", "left"]), (179, ["left", "left", "left"])])
+@pytest.mark.parametrize(("within", "words"), [(280, ["passed", "passed", "left"]), (269, ["left", "left", "left"])])
 def test_with_a_time_limit_the_newest_run_first_and_only_if_they_end_in_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], within: int, words: list[str]
 ):
