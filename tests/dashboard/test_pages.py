@@ -269,12 +269,13 @@ def test_pages_read_as_much_of_a_long_queue_as_of_a_short_one(
     monkeypatch.setattr(queue_pool, "_IDLE_S", math.inf)  # and connections closed after a minute
 
     def asked() -> dict[str, int]:
-        counts = {}
-        for path in PATHS:
+        """The least of three: the dashboard looks for findings in the background, too, which may fall into a page."""
+        counts: dict[str, int] = {}
+        for path in [*PATHS] * 3:
             visitor.page(f"/queues/mail{path}")
             with store.requests() as requests:
                 visitor.page(f"/queues/mail{path}")
-            counts[path] = len(requests)
+            counts[path] = min(len(requests), counts.get(path, len(requests)))
         return counts
 
     fill = lambda count: (  # noqa: E731
