@@ -20,7 +20,7 @@ limited job goes back to the front of its lane, as a released one does, and its 
 KEYS  processing (list), leases (zset), completed (list), stats (hash), log (stream), groups (zset)
 RARE  pending (list), delayed (zset), failed (list), cancelled (list), wake (zset), paused (string), promoter (string),
       held (zset), lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash),
-      gate_keys (prefix), group_keys (prefix)
+      gate_keys (prefix), group_keys (prefix), undos (zset)
 ARGV  prefix, jobs, clock, events, log_size, due_channel, completed_ttl_ms, failed_ttl_ms, completed_history (number),
       failed_history (number), min_keep_ms (number)
       claims (flag): the caller claims right after this, so it need not wake a worker for places that become free
@@ -116,11 +116,11 @@ if not only_successes then
   -- End an attempt in another way than by its success.
   settle_otherwise = function(said, id, key, token, delay, text, note, ttl)
     local run = job[9] or (said == 'suspend' and note)
-    local move, stops, undos, undoing = said == 'undo' and 'fail' or said, job[3], open_undos(run), undoing_of(run)
+    local move, stops, left_open, undoing = said == 'undo' and 'fail' or said, job[3], open_undos(run), undoing_of(run)
     if undoing then
-      if stops and undos > 0 then move = 'release' end  -- it continues
-      stops = undoing == '2' and undos == 0 and move == 'fail'
-    elseif undos > 0 and (stops or said == 'undo') then
+      if stops and left_open > 0 then move = 'release' end  -- it continues
+      stops = undoing == '2' and left_open == 0 and move == 'fail'
+    elseif left_open > 0 and (stops or said == 'undo') then
       move = 'undo'
     end
     local deadline = run and tonumber(string.match(run, 'deadline=(%d+)'))
@@ -165,7 +165,7 @@ if not only_successes then
       finish(id, key, 'cancelled', attempts, kept_for(job[8], ttl, failed_ttl_ms))
     elseif move == 'fail' then
       write(key, said, token, 'failed', note, 'status', 'failed', 'last_error', text, 'last_error_at_ms', stamp,
-        unpack(undos > 0 and {'run', without(run, 'left') .. ' left=1'} or {}))
+        unpack(left_open > 0 and {'run', without(run, 'left') .. ' left=1'} or {}))
       finish(id, key, 'failed', attempts, kept_for(job[8], ttl, failed_ttl_ms), ',"error":' .. cjson.encode(note))
     elseif move == 'retry' then
       write(key, said, token, 'retry', note, 'status', keeps_its_turn() and 'pending' or 'delayed', 'last_error', text, 'last_error_at_ms', stamp,
@@ -224,6 +224,7 @@ local function settle(move, id, token, delay, text, note, traceback, ttl)
   if note ~= '' then redis.call('HSET', key, 'result_error', note) end
   if job[9] and string.find(job[9], ' undos=[1-9]') then  -- what was done stays done
     redis.call('HSET', key, 'run', (string.gsub(job[9], ' undos=%d+', '')))
+    redis.pcall('ZREM', undos, id)
   end
   if job[9] and string.find(job[9], ' large=[1-9]') then
     --@include shorten

@@ -6,7 +6,7 @@ even if the job was asked to stop, or memory is full: what was done is done.
 
 A `keep` says that what was done until then stays done. An undo that has succeeded is no longer open.
 
-KEYS  leases (zset)
+KEYS  leases (zset), undos (zset)
 ARGV  jobs, id, token
       begins: `run` as it is if nothing was recorded before
       name: the operation
@@ -52,5 +52,6 @@ end
 for field, box in pairs(boxes) do changes[#changes + 1], changes[#changes + 2] = field, box end
 allow_when_full(leases)
 write_memo(key, name, memo, run, unpack(changes))
+if open_undos(job[4]) > 0 and open_undos(run) == 0 then redis.pcall('ZREM', undos, id) end
 if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
 return {'OK', stops, memo}

@@ -242,7 +242,7 @@ RUN_BUGS: Final = (
     Bug(
         "a run that is discarded undoes nothing",
         "settle",
-        "elseif undos > 0 and (stops or said",
+        "elseif left_open > 0 and (stops or said",
         "elseif false and (stops or said",
         _UNDO,
     ),
@@ -270,7 +270,7 @@ RUN_BUGS: Final = (
     Bug(
         "a cancelled run ends as failed although all is undone",
         "settle",
-        "stops = undoing == '2' and undos == 0 and move == 'fail'",
+        "stops = undoing == '2' and left_open == 0 and move == 'fail'",
         "stops = nil",
         _UNDO,
     ),
