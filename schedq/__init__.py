@@ -63,6 +63,7 @@ if typing.TYPE_CHECKING:
     from schedq.queue.batches import AsyncBatch, Batch
     from schedq.queue.before_enqueue import inherit_headers
     from schedq.queue.enqueue_facts import EnqueueFacts
+    from schedq.queue.flow import Flow, FlowNode
     from schedq.queue.gates import AsyncGates, Gates
     from schedq.queue.inspector import AsyncInspector, Inspector
     from schedq.queue.job import Job
@@ -117,6 +118,8 @@ __all__ = [
     "Errors",
     "Exponential",
     "Fixed",
+    "Flow",
+    "FlowNode",
     "Forecast",
     "Gate",
     "GateKey",
@@ -221,6 +224,7 @@ _NAMES_OF_MODULES = {
     "schedq.queue.batches": ["AsyncBatch", "Batch"],
     "schedq.queue.before_enqueue": ["inherit_headers"],
     "schedq.queue.enqueue_facts": ["EnqueueFacts"],
+    "schedq.queue.flow": ["Flow", "FlowNode"],
     "schedq.queue.gates": ["AsyncGates", "Gates"],
     "schedq.queue.inspector": ["AsyncInspector", "Inspector"],
     "schedq.queue.job": ["Job"],

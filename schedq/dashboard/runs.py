@@ -12,7 +12,7 @@ from schedq.errors import UsageError
 from schedq.inspect import runs
 from schedq.model.escaping import harmless
 from schedq.model.records import JobRecord
-from schedq.model.runs import RunWait, checked_topic
+from schedq.model.runs import checked_topic
 from schedq.model.times import span
 from schedq.queue.queue import AsyncQueue
 
@@ -65,7 +65,7 @@ def messages(record: JobRecord) -> list[tuple[str, int]]:
 async def topic_of(queue: AsyncQueue, job_id: str) -> str:
     """A topic for whose messages the run waits; '' if it waits for none."""
     record = await queue.get_job(job_id)
-    waits = RunWait.read(record.fields.get("waits")) if record is not None else ()
+    waits = runs.open_waits(record.fields) if record is not None else ()
     return next((wait.topic for wait in waits if wait.topic), "")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from schedq.inspect import flows
 from schedq.inspect.display import instant
 from schedq.inspect.runs import error_of, to_undo
 from schedq.inspect.stats import get_job
@@ -29,7 +30,8 @@ class Node:
     Attributes:
         name: the id of the job, the label of the branch, or the operation, without its path.
         kind: job, branch, or that of the operation: step, sleep, receive, first, gather, call, map or keep.
-        state: of a job its state; of an operation its outcome, `waits` or `tried`; '' for a branch.
+        state: of a job its state; of an operation its outcome, `waits` or `tried`; '' for a branch; of a node of a flow
+            waiting, running, completed, failed, skipped or cancelled.
         took_ms: how long it took; None where that is not known yet.
         note: the task of a job; of an operation what it waits for or what went wrong, and whether it is undone.
         below: what it consists of, in the order of its ends.
@@ -63,7 +65,8 @@ def _job(queue: Settings, job_id: str, depth: int, left: list[int]) -> RoundTrip
     took = max(0, _ended_ms(record) - record.enqueued_at_ms) if _ended_ms(record) else None
     node = Node(record.id, "job", record.status, took, task)
     branches = {"": node}
-    for path, operation, group in _operations(record):
+    is_flow = Run.read(record.fields.get("run", "")).is_flow
+    for path, operation, group in (_nodes if is_flow else _operations)(record):
         _branch(branches, path).below.append(operation)
         if group and left[0] > 0 and depth < _DEEPEST:
             left[0] -= 1
@@ -90,9 +93,8 @@ def _branch(branches: dict[str, Node], path: str) -> Node:
 def _operations(record: JobRecord) -> Iterator[tuple[str, Node, str]]:
     """The operations that are over, in the order of their ends, then those that are not: path, node, and its group."""
     fields, run = record.fields, Run.read(record.fields.get("run", ""))
-    memos = sorted((Memo.number(text), name, text) for name, text in fields.items() if name.startswith(STEP))
-    for _, field_name, text in memos:
-        name, memo = field_name.removeprefix(STEP), Memo.read(text)
+    memos = [(name.removeprefix(STEP), Memo.read(text)) for name, text in fields.items() if name.startswith(STEP)]
+    for name, memo in sorted(memos, key=lambda entry: entry[1].number if entry[1] else 0):
         if memo is not None and memo.outcome != RETURNED and not undone(name):
             path, _, base = name.rpartition("/")
             took, note = max(0, memo.ended_ms - memo.began_ms), error_of(memo) or _undo_of(fields, name)
@@ -110,6 +112,13 @@ def _operations(record: JobRecord) -> Iterator[tuple[str, Node, str]]:
         if field_name.startswith(TRIES) and name not in known:
             path, _, base = name.rpartition("/")
             yield path, Node(base, "step", "tried", None, text.split(" ", 3)[-1]), ""
+
+
+def _nodes(record: JobRecord) -> Iterator[tuple[str, Node, str]]:
+    """The nodes of a flow, in the order in which they were declared."""
+    for each in flows.nodes(record):
+        took = max(0, each.ended_ms - each.began_ms) if each.ended_ms else None
+        yield "", Node(each.name, each.kind, each.status, took, each.note), each.group
 
 
 def _undo_of(fields: Mapping[str, str], name: str) -> str:

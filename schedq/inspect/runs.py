@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from schedq.model.graph import CONTROL, CONTROL_NAME, PLAN, control_of, shown_name
 from schedq.model.groups import BatchProgress
 from schedq.model.records import whole
 from schedq.model.runs import RETURNED, STEP, TRIES, UNDO, UNDOING, UNTIL, Memo, Run, RunWait, open_undos, undone
@@ -35,13 +36,35 @@ def is_of_run(field: str) -> bool:
 
 def done(fields: Mapping[str, str]) -> list[Done]:
     """The operations that are over, in their order."""
-    found: list[tuple[int, Done]] = []
+    found: list[Done] = []
+    is_flow = Run.read(fields.get("run", "")).is_flow
     for field, text in fields.items():
         memo = Memo.read(text) if field.startswith(STEP) else None
-        if memo is not None and memo.outcome != RETURNED:
+        if memo is not None and memo.outcome != RETURNED and memo.kind != PLAN:
             name = field.removeprefix(STEP)
-            found.append((Memo.number(text), Done(f"undo {step}" if (step := undone(name)) else name, memo)))
-    return [each for _, each in sorted(found, key=lambda entry: entry[0])]
+            found.append(Done(f"undo {step}" if (step := undone(name)) else _shown(name, memo, is_flow), memo))
+    return sorted(found, key=lambda each: each.memo.number)
+
+
+def _shown(name: str, memo: Memo, is_flow: bool) -> str:  # noqa: FBT001 - within this module
+    if is_flow and name.startswith(CONTROL_NAME):
+        return "pause" if memo.value else "resume"
+    return shown_name(name) if is_flow else name
+
+
+def is_paused(fields: Mapping[str, str]) -> bool:
+    """Whether a flow is paused."""
+    if not Run.read(fields.get("run", "")).is_flow:
+        return False
+    controls = {name.removeprefix(STEP): Memo.read(text) for name, text in fields.items() if CONTROL_NAME in name}
+    return control_of({name: memo for name, memo in controls.items() if memo is not None})[0]
+
+
+def open_waits(fields: Mapping[str, str]) -> list[RunWait]:
+    """What a suspended run waits for, under the names that people know; not for the messages that pause a flow."""
+    is_flow = Run.read(fields.get("run", "")).is_flow
+    waits = [wait for wait in RunWait.read(fields.get("waits")) if wait.topic != CONTROL]
+    return [wait._replace(name=shown_name(wait.name)) for wait in waits] if is_flow else waits
 
 
 def to_undo(fields: Mapping[str, str]) -> list[str]:
@@ -65,16 +88,19 @@ def undo_in_words(fields: Mapping[str, str]) -> str:
 
 def awaited(fields: Mapping[str, str]) -> list[str]:
     """The batches that a suspended run waits for, as many as are named."""
-    return [wait.group for wait in RunWait.read(fields.get("waits"))[:_MOST_WAITS] if wait.group]
+    return [wait.group for wait in open_waits(fields)[:_MOST_WAITS] if wait.group]
 
 
 def waits_in_words(fields: Mapping[str, str], now_ms: int, batches: Mapping[str, BatchProgress]) -> str:
     """What a suspended run waits for, as part of a sentence about the job."""
-    waits = RunWait.read(fields.get("waits"))
+    waits = open_waits(fields)
     texts = [_in_words(wait, fields, now_ms, batches.get(wait.group)) for wait in waits[:_MOST_WAITS]]
     if len(waits) > _MOST_WAITS:
         texts.append(f"{len(waits) - _MOST_WAITS} more waits")
-    return "; or ".join(texts)
+    said = "; or ".join(texts)
+    if is_paused(fields):
+        return f"the flow is paused: no more of its nodes begin until it is resumed{'; ' if said else ''}{said}"
+    return said
 
 
 def _in_words(wait: RunWait, fields: Mapping[str, str], now_ms: int, batch: BatchProgress | None) -> str:
@@ -117,7 +143,7 @@ def waits_facts(fields: Mapping[str, str], batches: Mapping[str, BatchProgress])
             "since_ms": since_ms(fields, wait.name) or None,
             "until_ms": None if wait.until_ms in (None, LAST_INSTANT_MS) else wait.until_ms,
         }
-        for wait in RunWait.read(fields.get("waits"))
+        for wait in open_waits(fields)
     ]
 
 

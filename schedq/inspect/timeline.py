@@ -10,7 +10,7 @@ from schedq.inspect import runs
 from schedq.inspect.snapshot import JobSnapshot, see
 from schedq.model.lifecycle import CANCELLED, COMPLETED, FAILED, FINISHED, PROCESSING
 from schedq.model.records import JobRecord, whole
-from schedq.model.runs import TRIES, Run, RunWait
+from schedq.model.runs import TRIES, Run
 from schedq.model.settings import Settings
 from schedq.model.times import LAST_INSTANT_MS
 from schedq.transitions import RoundTrips, unwrap
@@ -237,7 +237,7 @@ def _operations(fields: Mapping[str, str], now_ms: int) -> Iterator[OperationRec
         note = runs.error_of(memo)
         took = max(0, memo.ended_ms - memo.began_ms)
         yield OperationRecord(name, memo.kind, memo.outcome, memo.began_ms, memo.ended_ms, took, note)
-    for wait in RunWait.read(fields.get("waits")):
+    for wait in runs.open_waits(fields):
         since_ms = runs.since_ms(fields, wait.name)
         if since_ms:
             note, waited = wait.group or wait.topic, max(0, now_ms - since_ms)

@@ -20,6 +20,8 @@ TRIES: Final = "tries:"
 """Prefix of the fields of failed tries."""
 UNTIL: Final = "until:"
 """Prefix of the fields of fixed instants."""
+INBOX: Final = "inbox:"
+"""Prefix of the fields of messages that nothing has taken."""
 UNDO: Final = "undo:"
 """Prefix of the fields of calls that undo steps: a number, which says which came first, and the call as a payload."""
 KEEP: Final = "keep"
@@ -30,10 +32,15 @@ RETURNED: Final = "returned"
 """The outcome of a receive whose branch lost a race, so its message went back to its box: it counts as not done."""
 MOST_MEMOS: Final = 500
 """The most memos of a run."""
+MOST_OF_FLOW: Final = 1500
+"""The most memos of a run of a declared graph."""
 MOST_BYTES: Final = 1_048_576
 """The most bytes of the memos of a run; a little more for those that say what went wrong."""
 MOST_MESSAGE: Final = 60_000
 """The most bytes of a message's JSON text."""
+RESERVED: Final = "#~:/"
+"""Characters that mark numbers and branches in the names of operations."""
+_LONGEST_NAME: Final = 100
 _GROUP_DIGITS: Final = 24
 _UNDO_NAME: Final = "~undo "
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -53,13 +60,14 @@ class Memo(NamedTuple):
     """The stored outcome of one operation.
 
     Attributes:
-        kind: step, sleep, receive, first, gather, call, map, keep or undo.
+        kind: step, sleep, receive, first, gather, call, map, keep, undo or plan.
         outcome: ok, error, timeout, cancelled or returned.
         value: what the operation returned, or what is known of its error; None for a value that was too large to keep
             once the job had completed.
         began_ms: when it began, on Redis's clock.
         ended_ms: when it was over: for a sleep its instant, for a message its arrival.
         attempt: the number of the try that led to it.
+        number: says which memo came first, from 1; 0 for one that is not stored.
     """
 
     kind: str
@@ -68,21 +76,16 @@ class Memo(NamedTuple):
     began_ms: int
     ended_ms: int
     attempt: int
-
-    @staticmethod
-    def number(text: str) -> int:
-        """The number of a stored memo, which says which came first; 0 if it is damaged."""
-        found = loaded(text)
-        values = found[len(Memo._fields) :] if isinstance(found, list) else []
-        return values[0] if values and isinstance(values[0], int) else 0
+    number: int = 0
 
     @classmethod
     def read(cls, text: str) -> Memo | None:
         """The memo in a stored field; None if it is damaged."""
         found = loaded(text)
-        if not isinstance(found, list) or len(found) < len(cls._fields):
+        if not isinstance(found, list) or len(found) < len(cls._fields) - 1:
             return None
         made = cls(*found[: len(cls._fields)])
+        made = made if isinstance(made.number, int) else made._replace(number=0)
         is_sound = all(isinstance(word, str) for word in made[:2]) and all(isinstance(at, int) for at in made[3:])
         return made if is_sound else None
 
@@ -129,6 +132,7 @@ class Run(NamedTuple):
         undos: how many of its steps are to be undone if it does not complete.
         undoing: whether it only undoes them any more: 0 no, 1 because it failed, 2 because it was cancelled.
         left: it ended although some are still to be undone.
+        is_flow: it runs a declared graph.
     """
 
     version: int
@@ -142,6 +146,7 @@ class Run(NamedTuple):
     undos: int = 0
     undoing: int = 0
     left: bool = False
+    is_flow: bool = False
 
     @classmethod
     def read(cls, text: str) -> Run:
@@ -159,12 +164,13 @@ class Run(NamedTuple):
             found.get("undos", 0),
             found.get("undoing", 0),
             bool(found.get("left")),
+            bool(found.get("flow")),
         )
 
 
-def beginning(version: int, began_ms: int, timeout_ms: int | None) -> str:
+def beginning(version: int, began_ms: int, timeout_ms: int | None, *, is_flow: bool = False) -> str:
     """The field `run` of a run of which nothing is recorded yet."""
-    text = f"v={version} began={began_ms}"
+    text = f"v={version} began={began_ms}" + (" flow=1" if is_flow else "")
     return text if timeout_ms is None else f"{text} timeout={timeout_ms} deadline={began_ms + timeout_ms}"
 
 
@@ -190,7 +196,8 @@ def open_undos(fields: Mapping[str, str]) -> list[tuple[str, str]]:
     if not Run.read(fields.get("run", "")).undos:
         return []
     memos = {field.removeprefix(STEP): text for field, text in fields.items() if field.startswith(STEP)}
-    kept = max((Memo.number(text) for text in memos.values() if text.startswith('["keep"')), default=0)
+    keeps = (Memo.read(text) for text in memos.values() if text.startswith('["keep"'))
+    kept = max((memo.number for memo in keeps if memo is not None), default=0)
     found: list[tuple[int, str, str]] = []
     for field, text in fields.items():
         number, _, call = text.partition(" ") if field.startswith(UNDO) else ("", "", "")
@@ -204,6 +211,27 @@ def open_undos(fields: Mapping[str, str]) -> list[tuple[str, str]]:
 def group_of(job_id: str, run: Run, name: str) -> str:
     """The id of the group whose jobs do an operation's work."""
     return f"run-{hashlib.sha256(f'{job_id}/{run.began_ms}/{run.life}/{name}'.encode()).hexdigest()[:_GROUP_DIGITS]}"
+
+
+def checked_operation(name: object) -> str:
+    """The name of an operation that the application gave it.
+
+    Raises:
+        UsageError: it is not 1 to 100 printable characters, or has one that marks numbers and branches.
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
+        raise UsageError(
+            f"the name of an operation must be 1 to {_LONGEST_NAME} printable characters, got {name!r:.120}"
+        )
+    if found := [each for each in RESERVED if each in name]:
+        raise UsageError(f"the name of an operation may not contain {found[0]!r}, got {name!r}")
+    return name
+
+
+def operation_name(operation: str, task: str) -> str:
+    """The name of an operation on this task; characters that the name of an operation can't have are left out."""
+    kept = "".join(each for each in task if each not in RESERVED)
+    return f"{operation} {kept}".strip()[:_LONGEST_NAME]
 
 
 def checked_topic(topic: object) -> str:

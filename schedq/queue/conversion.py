@@ -17,7 +17,7 @@ from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from schedq.errors import ArgumentsError
-from schedq.model.placeholder import RESULT
+from schedq.model.placeholder import ResultPlaceholder
 
 _PLAIN: Final = frozenset(
     {Any, object, str, int, float, bool, None, type(None), list, dict, inspect.Parameter.empty}
@@ -38,6 +38,8 @@ class _NotConvertible(Exception):  # noqa: N818 - a fact about an annotation
     """JSON can't be converted to a value of this annotation."""
 
 
+_FLOW_NODE: Final = "FlowNode"
+"""What a function that declares a flow returns; the result of its jobs is that of the node."""
 _Convert = Callable[[Any, Any], Any]
 """Returns the converted value, given a value and the type of its annotation."""
 
@@ -99,11 +101,11 @@ class Conversion(NamedTuple):
         by_position, by_name = list(args), dict(kwargs)
         for n, value in enumerate(by_position):
             wanted = self.by_position[n] if n < named else self.more_args
-            if wanted is not None and value is not RESULT:
+            if wanted is not None and not isinstance(value, ResultPlaceholder):
                 by_position[n] = self._converted(convert, value, wanted, "args[{}]", n)
         for name, value in by_name.items():
             wanted = self.by_name.get(name, self.more_kwargs)
-            if wanted is not None and value is not RESULT:
+            if wanted is not None and not isinstance(value, ResultPlaceholder):
                 by_name[name] = self._converted(convert, value, wanted, "kwargs[{!r}]", name)
         return by_position, by_name
 
@@ -219,7 +221,7 @@ def _unwrapped(annotation: Any) -> Any:
     """Return the annotation inside `Awaitable`, `Annotated`, a `NewType` or a type alias."""
     while True:
         origin = typing.get_origin(annotation)
-        if origin in _AWAITED:
+        if origin in _AWAITED or getattr(origin, "__name__", "") == _FLOW_NODE:
             annotation = typing.get_args(annotation)[-1]
         elif origin is typing.Annotated:
             annotation = typing.get_args(annotation)[0]

@@ -19,7 +19,7 @@ from schedq.model.times import Duration, checked_timeout, duration_ms
 from schedq.queue.conversion import Converter, may_convert
 from schedq.queue.hooks import Hooks, OnFailure, OnRetry, OnSuccess
 from schedq.queue.requests import Connections
-from schedq.queue.workflow import Workflow, context_parameter, run_workflow
+from schedq.queue.workflow import Workflow, run_workflow
 
 if TYPE_CHECKING:
     from schedq.dependencies.providers import Injection
@@ -111,12 +111,12 @@ class Handler:
         workflow: Workflow | None = None,
     ) -> None:
         self.name, self.function, self.workflow, self.entry, self.connections = name, function, workflow, function, None
-        self.is_async = _is_async(function)
-        self.is_isolated = _checked_isolation(name, function, isolate, is_async=self.is_async)
+        self.is_async = is_async = workflow is not None or _is_async(function)
+        self.is_isolated = _checked_isolation(name, function, isolate, is_async=is_async)
         self.injection = _injection_of(function)
         filled_in: Collection[str] = () if self.injection is None else self.injection.names
         if workflow is not None:
-            filled_in, self.entry = {context_parameter(function), *filled_in}, partial(run_workflow, function)
+            filled_in, self.entry = {workflow.parameter(function), *filled_in}, partial(run_workflow, function)
         self.parameters = Parameters(name, function, left_out=filled_in)
         self._least, self._most = self.parameters.least, self.parameters.most
         self.converter = Converter(name, function, filled_in) if converts and may_convert(function) else None
@@ -225,7 +225,9 @@ class Invocation(NamedTuple):
     @property
     def encode_result(self) -> Callable[[Any], Any] | None:
         """Converts the function's result to JSON types; None if it needs no conversion."""
-        converter = self.handler.converter
+        converter, workflow = self.handler.converter, self.handler.workflow
+        if workflow is not None and workflow.is_flow:  # it has the JSON of a node's result
+            return None
         conversion = None if converter is None else converter.conversion
         return None if conversion is None else conversion.encode_result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from schedq.aliases import JobAliases
-from schedq.inspect import stats, wait
+from schedq.inspect import flow_control, stats, wait
 from schedq.model.lifecycle import Cancellation
 from schedq.model.progress import OnProgress, Progress
 from schedq.model.records import JobRecord
@@ -114,6 +114,22 @@ class Job(JobAliases, OtherJobNames, Generic[R]):
         """
         return self._run(_sending(self._connections, self.id, topic, value, id))
 
+    def pause(self) -> bool:
+        """Let a flow begin no more nodes until `resume`; jobs that run are not touched. False if it has ended.
+
+        Raises:
+            UsageError: the job is not one of a flow.
+        """
+        return self._run(_pause(self._connections, self.id, is_paused=True))
+
+    def resume(self) -> bool:
+        """Let a flow that was paused continue; False if it has ended.
+
+        Raises:
+            UsageError: the job is not one of a flow.
+        """
+        return self._run(_pause(self._connections, self.id, is_paused=False))
+
     def requeue(self) -> bool:
         """Run the job again, with its attempts back at 0, if it failed or was cancelled; False if not."""
         return self._run(requeue.requeue(self._connections.settings, self.id))
@@ -170,6 +186,14 @@ class Job(JobAliases, OtherJobNames, Generic[R]):
         """`send` for asyncio."""
         return await self._arun(_sending(self._connections, self.id, topic, value, id))
 
+    async def apause(self) -> bool:
+        """`pause` for asyncio."""
+        return await self._arun(_pause(self._connections, self.id, is_paused=True))
+
+    async def aresume(self) -> bool:
+        """`resume` for asyncio."""
+        return await self._arun(_pause(self._connections, self.id, is_paused=False))
+
     async def arequeue(self) -> bool:
         """`requeue` for asyncio."""
         return await self._arun(requeue.requeue(self._connections.settings, self.id))
@@ -206,6 +230,10 @@ class Job(JobAliases, OtherJobNames, Generic[R]):
 
 def _sending(connections: Connections, job_id: str, topic: str, value: Any, message_id: str | None) -> Operation[bool]:
     return send.send(connections.settings, job_id, topic, value, message_id, connections.plain_tasks())
+
+
+def _pause(connections: Connections, job_id: str, *, is_paused: bool) -> RoundTrips[bool]:
+    return flow_control.pause(connections.settings, job_id, connections.plain_tasks(), is_paused=is_paused)
 
 
 def _status(queue: Settings, job_id: str) -> RoundTrips[str]:

@@ -144,7 +144,7 @@ class QueueBase(QueueVerbs, ControlVerbs, AttemptVerbs, Extensions, WorkflowDeco
     def _connect(self, settings: Settings) -> None:
         """Create the connections and the other client; sends nothing."""
         self.settings, self.connections = settings, Connections(self.address, settings)
-        self.connections.plain_tasks = self.registry.plain_names
+        self.connections.plain_tasks, self.registry.connections = self.registry.plain_names, self.connections
         all_queues[next(_numbers)] = self
         self._blocking = self if isinstance(self, Queue) else object.__new__(Queue)
         self._aio = self if isinstance(self, AsyncQueue) else object.__new__(AsyncQueue)

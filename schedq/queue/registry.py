@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from schedq.errors import UsageError
 from schedq.model.callables import check_kinds, is_same, place_of, runnable
+from schedq.model.graph import FLOW_TASK
 from schedq.model.headers import merged_headers
 from schedq.model.payload import decoded
 from schedq.model.records import NewJob
@@ -18,6 +19,7 @@ from schedq.model.times import Duration
 from schedq.queue.around import AttemptContext
 from schedq.queue.handler import Handler, Invocation
 from schedq.queue.middleware import Middleware
+from schedq.queue.requests import Connections
 from schedq.queue.task import Task
 
 if TYPE_CHECKING:  # most programs only enqueue
@@ -56,6 +58,7 @@ class Registry:
         observers: hear what workers do for this queue.
         runner: names the process that runs jobs, for errors.
         imported: the modules that were imported to find functions, for errors.
+        connections: of the queue, once it has them.
     """
 
     def __init__(self, queue_name: str) -> None:
@@ -69,6 +72,8 @@ class Registry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
         self._handler: Handler | None = None
+        self._flow_task: Task[..., Any] | None = None
+        self.connections: Connections | None = None
         self._schedules: dict[str, tuple[Definition, str]] = {}
         self._digests: dict[str, str] = {}
 
@@ -78,9 +83,15 @@ class Registry:
         return tuple(self._tasks)
 
     @property
+    def served(self) -> tuple[str, ...]:
+        """The names of the tasks whose jobs a worker can run: with those of the application, that of the library."""
+        return (*self._tasks, FLOW_TASK) if self._tasks else ()
+
+    @property
     def workflows(self) -> tuple[str, ...]:
         """The names of the tasks that are workflows."""
-        return tuple(name for name, handler in self._handlers.items() if handler.workflow is not None)
+        own = tuple(name for name, handler in self._handlers.items() if handler.workflow is not None)
+        return (*own, FLOW_TASK) if self._tasks else own
 
     def plain_names(self) -> tuple[str, ...]:
         """The names of the tasks that are none."""
@@ -158,8 +169,10 @@ class Registry:
         """Register a task.
 
         Raises:
-            UsageError: another function already has this name.
+            UsageError: another function already has this name, or the library's own task.
         """
+        if task.name == FLOW_TASK:
+            raise UsageError(f"a task can't be called {FLOW_TASK!r}: the library's own task for flows is")
         other = self._tasks.get(task.name)
         if other is not None and not is_same(other.function, task.function):
             raise UsageError(
@@ -202,11 +215,20 @@ class Registry:
 
     def get(self, name: object) -> Task[..., Any] | None:
         """The task of this name, or None."""
-        return self._tasks.get(name) if isinstance(name, str) else None
+        found = self._tasks.get(name) if isinstance(name, str) else None
+        return self._library_task() if found is None and name == FLOW_TASK else found
+
+    def _library_task(self) -> Task[..., Any] | None:
+        """The task that runs declared graphs."""
+        if self._flow_task is None and self.connections is not None:
+            from schedq.queue.flow import flow_task  # most processes have no flows
+
+            self._flow_task = flow_task(self.connections)
+        return self._flow_task
 
     def task_of(self, payload: Any) -> Task[..., Any] | None:
         """The task that a payload calls; None if it is not a task call, or the task is not registered."""
-        return self._tasks.get(payload["task"]) if is_task_call(payload) else None
+        return self.get(payload["task"]) if is_task_call(payload) else None
 
     def find(self, payload: Any) -> Invocation:
         """The call to make for a payload.
@@ -221,6 +243,8 @@ class Registry:
                 raise self._missing("handler for payloads that are not task calls")
             return Invocation(self._handler, (payload,), {})
         handler = self._handlers.get(payload["task"])
+        if handler is None and (found := self.get(payload["task"])) is not None:
+            handler = found._handler
         if handler is None:
             raise self._missing(f"task {payload['task']!r:.200}", payload["task"])
         return Invocation(handler, payload.get("args") or (), payload.get("kwargs") or {})

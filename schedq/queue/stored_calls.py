@@ -10,6 +10,7 @@ from schedq.errors import ArgumentsError, UsageError
 from schedq.model.groups import call_line
 from schedq.model.placeholder import RESULT
 from schedq.model.records import NewJob, Options
+from schedq.model.settings import Settings
 from schedq.queue.before_enqueue import prepared_options
 from schedq.queue.requests import Connections
 from schedq.queue.task import Task
@@ -58,17 +59,30 @@ def follow_up(connections: Connections, option: str, call: object) -> str:
     return stored_call(connections, option, call)
 
 
+def check_options(place: str, options: Options) -> None:
+    """Refuse options that the jobs of a batch, a chain or a flow can't have."""
+    for name in (*NOT_OF_CHILDREN, "job_id"):
+        if getattr(options, name):
+            raise UsageError(
+                f"{place}: a call of a batch, a chain or a flow can't have {name}, got "
+                f"{getattr(options, name)!r:.100}; leave it out"
+            )
+
+
+def declared_options(queue: Settings, place: str, options: Options) -> tuple[str, ...]:
+    """The options of a call in a declared graph, fields and values in turn, the same whoever declares it, and when."""
+    check_options(place, options)
+    fields = enqueue.prepare(queue, None, options._replace(durability=None)).fields
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    return tuple(str(word) for pair in pairs if pair[0] != "trace" for word in pair)
+
+
 def stored_call(connections: Connections, place: str, call: object) -> str:
     """A call as its line; `place` is what it was given for, for errors."""
     if not isinstance(call, NewJob):
         raise UsageError(f"{place} must be a task or task.with_args(...), got {call!r:.200}")
     options = Options._make(getattr(call, name) for name in Options._fields)
-    for name in (*NOT_OF_CHILDREN, "job_id"):
-        if getattr(options, name):
-            raise UsageError(
-                f"{place}: a call of a batch or a chain can't have {name}, got {getattr(options, name)!r:.100}; "
-                "leave it out"
-            )
+    check_options(place, options)
     if connections.before_enqueue:
         options = prepared_options(connections, call.payload, options)
     encoded = enqueue.prepare(connections.settings, call.payload, options._replace(durability=None))

@@ -1,10 +1,11 @@
-"""`@queue.workflow`: registers a function that can be put down and taken up again, as a task."""
+"""`@queue.workflow` and `@queue.flow`: register functions that run step by step, and graphs of jobs, as tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from schedq.errors import UsageError
 from schedq.model import backoff as plans
@@ -16,11 +17,12 @@ from schedq.queue.hooks import OnFailure, OnRetry, OnSuccess
 from schedq.queue.registry import Registry
 from schedq.queue.requests import Connections
 from schedq.queue.task import Task
-from schedq.queue.workflow import checked_workflow, context_parameter
+from schedq.queue.workflow import checked_workflow, context_parameter, flow_parameter
 
 if TYPE_CHECKING:  # imported when it is used: most programs only enqueue
     from schedq.model.gates import Gate, Rates
     from schedq.model.unique import Uniqueness
+    from schedq.queue.flow import Flow, FlowNode
     from schedq.queue.gate_options import KeyBy
 
 P = ParamSpec("P")
@@ -89,8 +91,72 @@ class WorkflowDecorator:
             return partial(_registered, self, options)
         return _registered(self, options, function)
 
+    @overload
+    def flow(self, name: str, /) -> Flow: ...
+    @overload
+    def flow(self, function: Callable[Concatenate[Any, P], FlowNode[R]], /) -> Task[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def flow(self, function: Callable[Concatenate[Any, P], None], /) -> Task[P, Coroutine[Any, Any, None]]: ...
+    @overload
+    def flow(
+        self,
+        *,
+        run_timeout: Duration | None = None,
+        name: str | None = None,
+        max_attempts: int | None = None,
+        backoff: plans.Plan | BackoffFunction | None = None,
+        durability: Durability | None = None,
+        completed_ttl: Duration | None = None,
+        failed_ttl: Duration | None = None,
+        on_success: OnSuccess | None = None,
+        on_failure: OnFailure | None = None,
+        on_retry: OnRetry | None = None,
+        unique: Uniqueness | None = None,
+    ) -> FlowRegistration: ...
+    def flow(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc] # as workflow
+        """Declare a graph of jobs: with a name an empty `Flow`, to be filled and started; else as a decorator.
 
-def _registered(queue: WorkflowDecorator, options: dict[str, Any], function: Callable[..., Any], /) -> Task[..., Any]:
+        The decorated function gets a `Flow` as its first argument, adds nodes, and may return the node whose result is
+        that of the flow. It becomes a task: a worker calls the function once, at the beginning of each of its jobs.
+
+        Args:
+            function: the function, when used bare, or the flow's name.
+            options: run_timeout (the longest that a flow may take), and those of `workflow` except its version.
+
+        Raises:
+            UsageError: the function is async or has no parameter for the flow, an option is invalid, or the name is
+                taken by another function.
+        """
+        if isinstance(function, str):
+            from schedq.queue.flow import Flow
+
+            return Flow(self.connections, function)
+        if unknown := options.keys() & {"version", "accepts", "timeout", "retry_on", "discard_on"}:
+            raise UsageError(f"a flow can't have {', '.join(sorted(unknown))}: only the tasks of its nodes can")
+        return (
+            partial(_registered_flow, self, options) if function is None else _registered_flow(self, options, function)
+        )
+
+
+class FlowRegistration(Protocol):
+    """The decorator that `queue.flow(...)` returns."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], FlowNode[R]], /) -> Task[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], None], /) -> Task[P, Coroutine[Any, Any, None]]: ...
+
+
+def _registered_flow(
+    queue: WorkflowDecorator, options: dict[str, Any], function: Callable[..., Any], /
+) -> Task[..., Any]:
+    flow_parameter(runnable(function, "flow"))
+    return _registered(queue, options, function, is_flow=True)
+
+
+def _registered(
+    queue: WorkflowDecorator, options: dict[str, Any], function: Callable[..., Any], /, *, is_flow: bool = False
+) -> Task[..., Any]:
     rest = dict(options)
     made = checked_workflow(rest.pop("version", 1), rest.pop("accepts", None), rest.pop("run_timeout", None))
     if unknown := rest.keys() & {"isolate", "serial"}:
@@ -98,7 +164,10 @@ def _registered(queue: WorkflowDecorator, options: dict[str, Any], function: Cal
             f"a workflow can't have {', '.join(sorted(unknown))}: it runs on the event loop, and while it waits other "
             "jobs of its key may run"
         )
-    context_parameter(runnable(function, "workflow"))
+    if is_flow:
+        made = replace(made, is_flow=True)
+    else:
+        context_parameter(runnable(function, "workflow"))
     task = Task(function, queue.connections, workflow=made, **rest)
     queue.registry.add(task)
     return task

@@ -132,6 +132,7 @@ class _Recalled:
     def __init__(self, field: Run, fields: Mapping[str, str], memos: Mapping[str, Memo]) -> None:
         self.memos = dict(memos)
         self.begun: set[str] = set()
+        self.topics: set[str] = set()
         self.since: dict[str, int] = {}
         self.tries: dict[str, tuple[int, int, str]] = {}
         self.version, self.began_ms = field.version, field.began_ms
@@ -260,12 +261,12 @@ class _Context(WorkflowContext):
 
         @functools.wraps(function)
         async def wait(*_: Any, **__: Any) -> Any:
-            branch.wait = RunWait("step", branch.operation, None)
+            branch.waits = (RunWait("step", branch.operation, None),)
             self._run.branches.become(branch, WAITING)
             try:
                 return await asyncio.get_running_loop().create_future()
             finally:
-                branch.wait = None
+                branch.waits = ()
                 if branch.state == WAITING:
                     self._run.branches.become(branch, WORKING)
 

@@ -248,6 +248,18 @@ def end_of(queue: Settings, name: str) -> RoundTrips[GroupEnd]:
     return GroupEnd(fields, first, failed[0] if failed else None)
 
 
+def statuses(queue: Settings, names: Sequence[str]) -> RoundTrips[list[str]]:
+    """The status of each group, in one round trip: '' if there is none, `filling` while jobs are still to be added."""
+    replies = yield [
+        Operation("group", None, (), ("HMGET", queue.keys.group(name), "status", "closed"), list) for name in names
+    ]
+    return [_status(*unwrap(reply)) for reply in replies]
+
+
+def _status(status: str | None, closed: str | None) -> str:
+    return "filling" if status == "running" and closed != "1" else status or ""
+
+
 def list_groups(queue: Settings, limit: int, offset: int = 0) -> RoundTrips[list[BatchProgress]]:
     """Groups: first those that need attention soonest, which are those that have not ended."""
     names = yield from _names(queue, offset, limit)

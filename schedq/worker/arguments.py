@@ -78,7 +78,7 @@ class Selection:
                 "a worker takes only= or exclude= (on the command line --only or --except), not both: "
                 f"got {', '.join(self._only)} and {', '.join(self._excluded)}"
             )
-        known = dict.fromkeys(name for queue in queues for name in queue.registry.names)
+        known = dict.fromkeys(name for queue in queues for name in queue.registry.served)
         if missing := [name for name in (*self._only, *self._excluded) if name not in known]:
             there = ", ".join(known) or "none"
             raise UsageError(f"there is no task {', '.join(map(repr, missing))}; the tasks are: {there}")
@@ -91,7 +91,7 @@ class Selection:
 
     def of(self, queue: QueueBase) -> Only:
         """Return the tasks of a queue whose jobs the worker takes."""
-        names = queue.registry.names
+        names = queue.registry.served
         if self._only:
             return tuple(name for name in names if name in self._only)
         if self._excluded:

@@ -221,7 +221,7 @@ class Heartbeat:
 
     def _now(self) -> dict[str, str | int]:
         in_flight, registry = self._in_flight.all(), self._queue.registry
-        takes = [*registry.names, *([""] if registry.has_handler else [])] if self._only is None else self._only
+        takes = [*registry.served, *([""] if registry.has_handler else [])] if self._only is None else self._only
         jobs = [
             {
                 "id": attempt.job.id,

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from schedq.errors import StoreUnavailable
 from schedq.logs import log
+from schedq.model.graph import FLOW_TASK
 from schedq.model.outcome import Policy, described
 from schedq.model.records import ClaimedJob
 from schedq.model.runs import Run
+from schedq.queue.flow import declared
 from schedq.queue.handler import Handler, Invocation
 from schedq.queue.queue import QueueBase
 from schedq.queue.registry import NoHandler
 from schedq.workflows import undo
 from schedq.workflows.context import WorkflowContext
+from schedq.workflows.flow import run_flow
 from schedq.workflows.record import Record
 from schedq.workflows.run import IN_PLACE_MS, InThread, WorkflowRun
 
@@ -67,7 +71,7 @@ class WorkflowAttempt:
         self._in_place_ms = IN_PLACE_MS if settings.clock is None else 0  # a test's clock may not move
         client, self._connections = queue.aio._client, queue.connections
         self._find_call, self._undos = queue.registry.find, dict[str, undo.Undo]()
-        self._record = Record(client, settings, job, workflow.version, workflow.run_timeout_ms)
+        self._record, self._is_flow = Record(client, settings, job, workflow), workflow.is_flow
 
     async def recall(self) -> Invocation:
         """Read what is recorded; returns the call to make. Redis may be away for a while.
@@ -89,9 +93,7 @@ class WorkflowAttempt:
         args, kwargs = self._record.args
         return self._call._replace(args=args, kwargs=kwargs)
 
-    async def run(
-        self, function: Callable[..., Coroutine[Any, Any, Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+    async def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the function to its end.
 
         Raises:
@@ -109,6 +111,10 @@ class WorkflowAttempt:
             connections=self._connections,
             find_call=self._find_call,
         )
-        if self._record.undoing is None:
-            return await run.execute(function(WorkflowContext(run), *args, **kwargs))
-        return await run.execute(undo.take_back(run, self._undos))
+        if self._record.undoing is not None:
+            return await run.execute(undo.take_back(run, self._undos))
+        if self._is_flow:
+            declare = partial(declared, self._connections, handler.name, lambda flow: function(flow, *args, **kwargs))
+            stored = (args[1] or {}) if handler.name == FLOW_TASK else None
+            return await run.execute(run_flow(run, self._connections, declare, stored))
+        return await run.execute(function(WorkflowContext(run), *args, **kwargs))

@@ -6,29 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
-from schedq.errors import UsageError
 from schedq.model.runs import Memo, RunWait
 
 WORKING: Final = "working"
 WAITING: Final = "waiting"
 FORKED: Final = "forked"
 ENDED: Final = "ended"
-RESERVED: Final = "#~:/"
-"""Characters that mark numbers and branches in the names of operations."""
-_LONGEST: Final = 100
-
-
-def checked_name(name: object) -> str:
-    """The name of an operation that the application gave it.
-
-    Raises:
-        UsageError: it is not 1 to 100 printable characters, or has one that marks numbers and branches.
-    """
-    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST or not name.isprintable():
-        raise UsageError(f"the name of an operation must be 1 to {_LONGEST} printable characters, got {name!r:.120}")
-    if found := [each for each in RESERVED if each in name]:
-        raise UsageError(f"the name of an operation may not contain {found[0]!r}, got {name!r}")
-    return name
 
 
 class Undecided:
@@ -46,7 +29,7 @@ class Branch:
         parent: the branch that waits for it, or None.
         task: the asyncio task that runs it.
         state: working, waiting (in an operation that waits), forked (its children are at work), or ended.
-        wait: what it waits for.
+        waits: what it waits for.
         asking: its request to the record that is in progress.
         operation: the name of the operation that is in progress, or ''.
         is_closed: its operations do nothing any more.
@@ -65,7 +48,7 @@ class Branch:
         self.path, self.parent, self.reached_ms = path, parent, reached_ms
         self.task: asyncio.Task[None] | None = None
         self.state = WORKING
-        self.wait: RunWait | None = None
+        self.waits: Sequence[RunWait] = ()
         self.asking: asyncio.Future[Any] | None = None
         self.operation = ""
         self.is_closed = self.is_losing = self.is_blocked = False

@@ -7,7 +7,7 @@ after a requeue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from schedq.model.groups import ENDED, GroupDefinition
 from schedq.model.payload import loaded
 from schedq.model.records import NewJob, whole
 from schedq.model.runs import Memo, RunWait
+from schedq.model.settings import Settings
 from schedq.model.times import LAST_INSTANT_MS
 from schedq.queue.batch_results import BatchResults
 from schedq.queue.batches import BatchOptions, child_call, child_line, definition_of
@@ -34,6 +35,8 @@ from schedq.workflows.run import CALL, MAP, WorkflowRun
 _PAGE: Final = 1000
 Calls = Callable[[], Iterator[NewJob]]
 """Begins to make the calls of the children, once more each time."""
+Ask = Callable[[Any], Awaitable[Any]]
+"""Sends the requests of a generator, and returns what it returns."""
 
 
 async def call(
@@ -111,7 +114,7 @@ class _Children:
         while True:
             found = GroupEnd({}) if is_new else await self._ask(branch, groups.end_of(self._settings, place.id))
             is_new = False
-            if found.status in ENDED and not await self._goes_on(branch, place, found):
+            if found.status in ENDED and not await goes_on(place, found, self._settings, partial(self._ask, branch)):
                 break
             if not await self._fill(branch, place, found):
                 continue
@@ -119,7 +122,7 @@ class _Children:
         ended_ms = whole(found.fields.get("ended_at_ms")) or run.now_ms
         began_ms = whole(found.fields.get("began_at_ms")) or began_ms  # an earlier attempt may have made it
         await run.replay.turn(branch, ended_ms)
-        outcome, value = self._outcome(kind, place, found)
+        outcome, value = outcome_of(kind, place, found)
         memo = await run.requests.ask(branch, run.record.write(name, Memo(kind, outcome, value, began_ms, ended_ms, 1)))
         if kind == CALL:
             with suppress(SchedqError):  # it is deleted with the run otherwise
@@ -127,21 +130,11 @@ class _Children:
         return memo
 
     @property
-    def _settings(self) -> Any:
+    def _settings(self) -> Settings:
         return self._connections.settings
 
     async def _ask(self, branch: Branch, trips: Any) -> Any:
         return await self._run.requests.ask(branch, self._connections.aio.drive(trips))
-
-    async def _goes_on(self, branch: Branch, place: Place, found: GroupEnd) -> bool:
-        """Let a group that ended before the run was requeued run again what failed; False if that is nothing."""
-        if place.is_of(found.fields.get("generation", "")) or found.status == "completed":
-            return False
-        try:
-            return bool(await self._ask(branch, groups.retry(self._settings, place.id, place.retry)))
-        except (UsageError, Conflict):  # it was called off before all of its jobs were made: they are all made again
-            await self._ask(branch, groups.drop(self._settings, place.id))
-            return True
 
     async def _fill(self, branch: Branch, place: Place, found: GroupEnd) -> bool:
         """Add the calls that are not there yet; False if the group must be looked at again."""
@@ -182,17 +175,29 @@ class _Children:
             at += len(page)
         return at
 
-    def _outcome(self, kind: str, place: Place, found: GroupEnd) -> tuple[str, Any]:
-        """The outcome of the operation, and the value of its memo."""
-        fields, status = found.fields, found.status
-        if status == "completed":
-            return "ok", loaded(found.first) if kind == CALL else place.id
-        error = found.failure.error if found.failure is not None else ""
-        if status == "cancelled":
-            return "error", "its jobs were cancelled" if kind == MAP else error or "its job was cancelled"
-        if kind == CALL:
-            return "error", error or fields.get("error") or "its job failed"
-        total, succeeded = (whole(fields.get(each)) for each in ("total", "succeeded"))
-        failed = total - succeeded
-        text = fields.get("error") or f"{failed} of {total} jobs failed, first with {error}"
-        return "error", [text, place.id, failed, total]
+
+async def goes_on(place: Place, found: GroupEnd, queue: Settings, ask: Ask) -> bool:
+    """Let a group that ended before the run was requeued run again what failed; False if that is nothing."""
+    if place.is_of(found.fields.get("generation", "")) or found.status == "completed":
+        return False
+    try:
+        return bool(await ask(groups.retry(queue, place.id, place.retry)))
+    except (UsageError, Conflict):  # it was called off before all of its jobs were made: they are all made again
+        await ask(groups.drop(queue, place.id))
+        return True
+
+
+def outcome_of(kind: str, place: Place, found: GroupEnd) -> tuple[str, Any]:
+    """The outcome of an operation whose group has ended, and the value of its memo."""
+    fields, status = found.fields, found.status
+    if status == "completed":
+        return "ok", loaded(found.first) if kind == CALL else place.id
+    error = found.failure.error if found.failure is not None else ""
+    if status == "cancelled":
+        return "error", "its jobs were cancelled" if kind == MAP else error or "its job was cancelled"
+    if kind == CALL:
+        return "error", error or fields.get("error") or "its job failed"
+    total, succeeded = (whole(fields.get(each)) for each in ("total", "succeeded"))
+    failed = total - succeeded
+    text = fields.get("error") or f"{failed} of {total} jobs failed, first with {error}"
+    return "error", [text, place.id, failed, total]

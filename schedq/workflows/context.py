@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
 from schedq.model import backoff as plans
 from schedq.model.outcome import BackoffFunction, ErrorRules, ErrorTypes
 from schedq.model.records import NewJob
+from schedq.model.runs import checked_operation, operation_name
 from schedq.model.settings import checked_attempts
 from schedq.model.times import Duration, Instant, checked_timeout, duration_ms, instant_ms
 from schedq.queue.batch_results import BatchResults
@@ -17,7 +18,6 @@ from schedq.queue.batches import BatchOptions
 from schedq.queue.task import Task
 from schedq.workflows import children, forks, steps, waits
 from schedq.workflows import undo as undoing
-from schedq.workflows.branches import RESERVED, checked_name
 from schedq.workflows.calls import operation
 from schedq.workflows.recorder import Suspended
 from schedq.workflows.run import WorkflowRun
@@ -100,7 +100,7 @@ class WorkflowContext:
             plans.checked_plan(backoff)
         made = copy.copy(self)
         made._options = steps.StepOptions(
-            None if name is None else checked_name(name),
+            None if name is None else checked_operation(name),
             None if max_attempts is None else checked_attempts(max_attempts),
             backoff,
             None if timeout is None else checked_timeout(timeout),
@@ -184,17 +184,17 @@ class WorkflowContext:
                 f"ctx.{operation}: of ctx.options only the name counts here; give the others with the task, as in "
                 "task.options(max_attempts=5)"
             )
-        return self._options.name or _name_for(operation, getattr(task, "name", ""))
+        return self._options.name or operation_name(operation, getattr(task, "name", ""))
 
     @operation
     async def sleep(self, delay: Duration, *, name: str = "sleep") -> None:
         """Wait for a time, in seconds or as a timedelta."""
-        await waits.sleep(self._run, checked_name(name), delay_ms=duration_ms(delay, "delay"))
+        await waits.sleep(self._run, checked_operation(name), delay_ms=duration_ms(delay, "delay"))
 
     @operation
     async def sleep_until(self, instant: Instant, *, name: str = "sleep") -> None:
         """Wait until an instant, an aware datetime or Unix seconds. The instant of the first call counts."""
-        await waits.sleep(self._run, checked_name(name), at_ms=instant_ms(instant, "instant"))
+        await waits.sleep(self._run, checked_operation(name), at_ms=instant_ms(instant, "instant"))
 
     @operation
     async def receive(self, topic: str, timeout: Duration | None = None, *, name: str | None = None) -> Any:
@@ -211,7 +211,7 @@ class WorkflowContext:
             TimeoutError: no message arrived in time; now and in each later attempt.
         """
         timeout_ms = None if timeout is None else duration_ms(timeout, "timeout")
-        base = f"receive {checked_name(topic)}" if name is None else checked_name(name)
+        base = f"receive {checked_operation(topic)}" if name is None else checked_operation(name)
         return await waits.receive(self._run, base, topic, timeout_ms)
 
     @overload
@@ -273,9 +273,3 @@ class WorkflowContext:
         encoded = run.encode_arguments(args, kwargs)
         await run.requests.ask(branch, run.record.start_over(*encoded))
         await run.stop(Suspended([]))
-
-
-def _name_for(operation: str, task: str) -> str:
-    """The name of an operation on this task; characters that the name of an operation can't have are left out."""
-    kept = "".join(each for each in task if each not in RESERVED)
-    return f"{operation} {kept}"[:100]

@@ -10,9 +10,11 @@ from schedq.errors import UsageError
 from schedq.model.payload import clean_text, encode, loaded, size_of
 from schedq.model.records import ClaimedJob
 from schedq.model.runs import (
+    INBOX,
     KEEP,
     MOST_BYTES,
     MOST_MEMOS,
+    MOST_OF_FLOW,
     RETURNED,
     STEP,
     TRIES,
@@ -29,6 +31,7 @@ from schedq.model.runs import (
     without_undos,
 )
 from schedq.model.settings import Settings
+from schedq.queue.workflow import Workflow
 from schedq.transitions import run as requests
 
 _BRIEF: Final = 500
@@ -44,6 +47,7 @@ class Record:
     Attributes:
         memos: the operations that have ended, by name.
         begun: the names of all operations that earlier attempts have begun and left a trace of.
+        topics: the topics of messages that nothing had taken when the record was read.
         since: since when operations wait that earlier attempts have begun, ms, by name.
         tries: failed tries of steps, by name: how many, the instant of the next one in ms, and the last error.
         version: of the workflow when the run began.
@@ -56,14 +60,15 @@ class Record:
         undoing: the error of a run that failed and undoes what it has done, '' for one that was cancelled; else None.
     """
 
-    def __init__(
-        self, client: AsyncClient, queue: Settings, job: ClaimedJob, version: int, run_timeout_ms: int | None = None
-    ) -> None:
+    def __init__(self, client: AsyncClient, queue: Settings, job: ClaimedJob, workflow: Workflow) -> None:
         self._client = client
         self._queue = queue
         self._job = job
-        self._is_new = not job.run
-        job.run = job.run or beginning(version, job.claimed_at_ms, run_timeout_ms)
+        self._is_new = not job.run and not workflow.is_flow  # a flow may have been paused
+        self._most = MOST_OF_FLOW if workflow.is_flow else MOST_MEMOS
+        job.run = job.run or beginning(
+            workflow.version, job.claimed_at_ms, workflow.run_timeout_ms, is_flow=workflow.is_flow
+        )
         self.memos: dict[str, Memo] = {}
         self.undos: dict[str, str] = {}
         self.undoing: str | None = None
@@ -72,6 +77,7 @@ class Record:
         self._failures: dict[str, int] = {}  # requests about failed tries, by step
         self._promised: set[str] = set()  # operations that have room
         self.begun: set[str] = set()
+        self.topics: set[str] = set()
         self.since: dict[str, int] = {}
         self._note(Run.read(job.run))
 
@@ -90,6 +96,8 @@ class Record:
         for field, text in fields.items():
             if field.startswith((STEP, TRIES, UNTIL)):
                 self.begun.add(field.partition(":")[2])
+            elif field.startswith(INBOX) and text:
+                self.topics.add(field.removeprefix(INBOX))
             if field.startswith(STEP) and (memo := Memo.read(text)) and memo.outcome != RETURNED:
                 self.memos[field.removeprefix(STEP)] = memo
             elif field.startswith(UNTIL) and (since := text.partition(" ")[2]).isdecimal():
@@ -115,7 +123,7 @@ class Record:
             return  # there is always room for it
         self._promised.add(name)
         count = len(self.memos) + len(self._promised - self.memos.keys())
-        if name not in self.memos and (count > MOST_MEMOS or self._bytes >= MOST_BYTES):
+        if name not in self.memos and (count > self._most or self._bytes >= MOST_BYTES):
             raise requests.no_room(self._job)
 
     async def write(self, name: str, memo: Memo) -> Memo:
@@ -135,7 +143,7 @@ class Record:
         """
         what = f"the result of {name}"
         encode(memo.value, self._queue.max_payload, what)
-        text = encode([*memo], self._queue.max_payload + _MEMO_BYTES, what)
+        text = encode([*memo[:-1]], self._queue.max_payload + _MEMO_BYTES, what)
         request = requests.step(self._queue, self._job, name, text, losers)
         for loser in losers:
             self.memos.pop(loser, None)

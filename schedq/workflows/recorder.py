@@ -32,6 +32,7 @@ class Recorder(Protocol):
         memos: the operations that are over.
         begun: the names of all operations that earlier attempts have begun and left a trace of.
         since: since when operations wait that earlier attempts have begun (ms), by name.
+        topics: the topics of messages that nothing had taken when the record was read.
         tries: the steps that have failed: how often, when the next try begins (ms), the last error.
         version: the version of the code with which the run began.
         began_ms: when the run began, on Redis's clock.
@@ -45,6 +46,7 @@ class Recorder(Protocol):
 
     memos: dict[str, Memo]
     begun: set[str]
+    topics: set[str]
     since: dict[str, int]
     tries: dict[str, tuple[int, int, str]]
     version: int

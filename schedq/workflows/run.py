@@ -121,7 +121,7 @@ class WorkflowRun:
         try:
             while main.state != ENDED:
                 if self._broken is not None or self.branches.at_rest:
-                    waits = [each.wait for each in self.branches.live() if each.wait is not None]
+                    waits = [wait for each in self.branches.live() for wait in each.waits]
                     self.is_suspending = self._broken is None
                     await self._put_down()
                     break
@@ -283,12 +283,12 @@ class WorkflowRun:
             return
         left_s = math.inf if left_ms is None else (left_ms + 1) / 1000
         look_s = self._look_s(wait)
-        branch.wait = wait
+        branch.waits = (wait,)
         self.branches.become(branch, WAITING)
         try:
             await asyncio.sleep(min(left_s, look_s, LONGEST_S))  # other branches may be at work for long
         finally:
-            branch.wait = None
+            branch.waits = ()
             if branch.state == WAITING:
                 self.branches.become(branch, WORKING)
 

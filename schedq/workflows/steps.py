@@ -17,10 +17,10 @@ from schedq.model import outcome
 from schedq.model.callables import name_of, not_run
 from schedq.model.outcome import BackoffFunction, ErrorRules, Policy
 from schedq.model.payload import clean_text, decode, encode
-from schedq.model.runs import Memo, RunWait
+from schedq.model.runs import Memo, RunWait, checked_operation
 from schedq.queue.conversion import Conversion, conversion_of, may_convert
 from schedq.queue.task import Task
-from schedq.workflows.branches import Branch, checked_name
+from schedq.workflows.branches import Branch
 from schedq.workflows.operation import is_cancelled, recorded
 from schedq.workflows.requests import to_its_end
 from schedq.workflows.run import WorkflowRun
@@ -87,7 +87,7 @@ def _base_name(run: WorkflowRun, options: StepOptions, function: Callable[..., A
         return options.name
     try:
         name = name_of(function)
-        return checked_name(name if name != "<lambda>" else None)
+        return checked_operation(name if name != "<lambda>" else None)
     except UsageError:
         raise run.misused(
             f"the step {function!r:.100} has no name of its own; write ctx.options(name=...).step(...)"

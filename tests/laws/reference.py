@@ -66,7 +66,7 @@ GROUPS = {
         "LogEntry",
     ],
     "In a handler": ["current_job", "CurrentJob", "track", "Depends", "Retry", "Discard", "Snooze", "RateLimited"],
-    "In a workflow": ["WorkflowContext"],
+    "In a workflow": ["WorkflowContext", "Flow", "FlowNode"],
     "Backoff": ["Exponential", "Linear", "Fixed", "Steps"],
     "Data": [
         "NewJob",

@@ -88,7 +88,7 @@ def test_a_verb_takes_and_returns_the_same_in_both_clients(verb: str):
 
 
 SAME_IN_BOTH = {
-    *("task", "gate", "handler", "job", "cron", "every", "register", "workflow", "batch"),
+    *("task", "gate", "handler", "job", "cron", "every", "register", "workflow", "flow", "batch"),
     *("use", "around", "observe", "before_enqueue"),
 }
 

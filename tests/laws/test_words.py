@@ -108,7 +108,7 @@ RETIRED: dict[str, dict[str, str]] = {
 IN_LUA = {"answer": "word, reply", "answers": "words, replies"}
 """Also in the text of scripts, including comments."""
 WORDS = {word: instead for words in RETIRED.values() for word, instead in words.items()}
-FREE = {"flow", "call", "signal", "limit"}
+FREE = {"call", "signal", "limit"}
 SCRIPTS = sorted(ROOT.rglob("*.lua"))
 FILES = sorted(path for path in ROOT.rglob("*.py") if path != ALIASES)
 

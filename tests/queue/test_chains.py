@@ -198,5 +198,5 @@ def test_the_first_call_has_no_result_before_it(queue: Handle, add: Any) -> None
 
 
 def test_a_call_that_is_made_later_can_t_be_delayed(queue: Handle, add: Any) -> None:
-    with pytest.raises(UsageError, match="call 1 of a chain: a call of a batch or a chain can't have delay"):
+    with pytest.raises(UsageError, match="call 1 of a chain: a call of a batch, a chain or a flow can't have delay"):
         queue.chain(add.with_args(1), add.options(delay=5).with_args(RESULT))

@@ -100,6 +100,7 @@ class MemoryRecorder:
         self._stored, self._token, self._chance = stored, stored.token, chance
         self.memos, self.tries = dict(stored.memos), dict(stored.tries)
         self.since: dict[str, int] = {}
+        self.topics: set[str] = set()
         self.begun = {*stored.memos, *stored.tries, *stored.untils}
         self.version, self.began_ms, self.deadline_ms, self.args = 1, BEGAN_MS, stored.deadline_ms, stored.args
         self.life, self.requeued = int(stored.args is not None), 0

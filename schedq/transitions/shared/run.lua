@@ -1,5 +1,5 @@
 -- What is stored of a run: the field `run`, memos, and boxes of messages; see model/runs.py. Needs clock and numbers.
-local MOST_MEMOS, MOST_RECORD, KEPT_BACK, LARGE_MEMO = 500, 1048576, 4096, 1024
+local MOST_MEMOS, MOST_OF_FLOW, MOST_RECORD, KEPT_BACK, LARGE_MEMO = 500, 1500, 1048576, 4096, 1024
 
 -- The fields of a job, if the token is that of its claim; else nil. The first five are as named here.
 local function held_run(id, token, ...)
@@ -30,7 +30,8 @@ end
 -- Room for one more memo. What says that something went wrong may use the bytes that are kept back for it.
 local function has_room(run, memo)
   local most = MOST_RECORD + (outcome_of(memo) == 'ok' and 0 or KEPT_BACK)
-  return number_in(run, 'steps') < MOST_MEMOS and number_in(run, 'bytes') + #memo <= most
+  local memos = number_in(run, 'flow') == 1 and MOST_OF_FLOW or MOST_MEMOS
+  return number_in(run, 'steps') < memos and number_in(run, 'bytes') + #memo <= most
 end
 
 -- A new memo: numbered, so that it is known which came first, and with more values of the script's own.

@@ -1,0 +1,118 @@
+"""The jobs of a flow's nodes: their options, and their arguments with what other nodes returned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+from schedq.model.graph import FIRST, MAP, FlowGraph, GraphNode, NodeState, error_of, filled_in, inputs_of
+from schedq.model.groups import GroupDefinition
+from schedq.model.payload import decoded, encode
+from schedq.model.placeholder import REFERENCE
+from schedq.model.records import Options
+from schedq.queue.batch_results import BatchResults
+from schedq.queue.batches import channel_of
+from schedq.queue.before_enqueue import prepared_options
+from schedq.queue.requests import Connections
+from schedq.transitions import enqueue
+from schedq.workflows.place import Place
+
+
+class Unusable(Exception):  # noqa: N818 - why a node can't begin
+    """A result can't be given to a node. The node fails with this text."""
+
+
+class NodeJobs:
+    """What the jobs of nodes are made from.
+
+    Args:
+        job_id: the job of the flow, which they wake.
+        connections: of the queue.
+        graph: the graph of the flow.
+    """
+
+    def __init__(self, job_id: str, connections: Connections, graph: FlowGraph) -> None:
+        self._job_id, self._connections, self._graph = job_id, connections, graph
+        self._queue = connections.settings
+        self._results: dict[tuple[str, int], str] = {}
+
+    def result_of(self, number: int, states: Sequence[NodeState]) -> str:
+        """What a node returned, as JSON; of a map what stands for its results."""
+        memo = states[number].memo
+        if memo is None or states[number].status != "completed":
+            return "null"
+        if memo.kind == FIRST:
+            return self.result_of(memo.value, states)
+        return encode({REFERENCE: memo.value} if memo.kind == MAP else memo.value, self._queue.max_payload)
+
+    def definition(self, number: int, place: Place) -> GroupDefinition:
+        """The group of a node's jobs."""
+        node = self._graph.nodes[number]
+        options = self._prepared(node)
+        return GroupDefinition(
+            name=place.id,
+            generation=place.fresh(),
+            head=encode({"task": node.task}, self._queue.max_payload)[:-1],
+            tail="}",
+            options=options,
+            is_keyed=node.is_keyed,
+            concurrency=node.concurrency,
+            tolerate=node.tolerate,
+            keeps_results=node.keeps_results,
+            wake=self._job_id,
+            channel=channel_of(self._queue, place.id),
+            close_within_ms=0,
+            gates=tuple(value for name, value in _pairs(node.options) if name == "gate"),
+        )
+
+    def _prepared(self, node: GraphNode) -> tuple[str, ...]:
+        """The options of a node's jobs, with the headers and the trace that jobs get from whoever enqueues them."""
+        given, payload = dict(_pairs(node.options)), {"task": node.task}
+        known = Options(headers=decoded(given.get("headers")))
+        if self._connections.before_enqueue:
+            known = prepared_options(self._connections, payload, known)
+        given |= {str(each): str(value) for each, value in _pairs(enqueue.prepare(self._queue, payload, known).fields)}
+        return tuple(word for pair in given.items() for word in pair)
+
+    async def lines(self, number: int, states: Sequence[NodeState]) -> AsyncIterator[str]:
+        """The items of a map."""
+        node = self._graph.nodes[number]
+        if node.source is None:
+            for at in range(len(node.items)):
+                yield self.line(number, at, states)
+            return
+        items = json.loads(self.result_of(node.source, states))
+        if isinstance(items, dict) and isinstance(items.get(REFERENCE), str):
+            async for item in BatchResults[Any](self._connections, items[REFERENCE]):
+                yield self._argument(item)
+            return
+        if not isinstance(items, list):
+            name = self._graph.nodes[node.source].name
+            raise Unusable(f"node {name} returned {items!r:.100}, and the items of a map must be a list")
+        for item in items:
+            yield self._argument(item)
+
+    def _argument(self, item: Any) -> str:
+        return f',"args":[{encode(item, self._queue.max_payload)}]'
+
+    def line(self, number: int, at: int, states: Sequence[NodeState]) -> str:
+        """One item of a node, with what the nodes before returned in its place."""
+        text = self._graph.nodes[number].items[at]
+        values = {(what, each): self._value(what, each, states) for what, each in inputs_of(text)}
+        text = filled_in(text, values) if values else text
+        if (size := len(text.encode("utf-8", "surrogatepass"))) > self._queue.max_payload:
+            raise Unusable(f"its arguments take {size:,} bytes, and max_payload is {self._queue.max_payload:,}")
+        return text
+
+    def _value(self, what: str, number: int, states: Sequence[NodeState]) -> str:
+        if (what, number) not in self._results:
+            state = states[number]
+            has_error = state.status == "failed"
+            error = encode(error_of(state.memo) if has_error else None, self._queue.max_payload)
+            self._results[what, number] = self.result_of(number, states) if what == "result" else error
+        return self._results[what, number]
+
+
+def _pairs(words: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    return zip(words[::2], words[1::2], strict=True)
