@@ -11,7 +11,7 @@ import pytest
 
 from schedq import Job, JobFailed
 from schedq.testing import QueueTester, override
-from workflows import expenses, nightly, orders, signup
+from workflows import expenses, ladder, nightly, orders, signup
 from workflows.agent import Model, TooManyRequestsError, get_model, research
 from workflows.album import make_sheet, show
 from workflows.etl import load
@@ -195,9 +195,39 @@ def test_a_night_without_a_source_pages_a_person_and_cleans_up_once(schedq_teste
     schedq_tester.fast_forward(timedelta(hours=2))
 
     assert job.status() == "failed"
-    assert nightly.done[-2:] == ["paged: step 1.2/extract: ConnectionError: shop is away", "cleaned up"]
-    assert nightly.done.count("cleaned up") == 1
-    schedq_tester.assert_replays(job)
+    assert nightly.done == ["extracted crm", "cleaned up", "paged: extract 2: ConnectionError: shop is away"]
+
+
+def test_a_night_that_failed_goes_on_where_it_failed(schedq_tester: QueueTester) -> None:
+    nightly.broken.add("shop")
+    job = nightly.nightly.enqueue()
+    schedq_tester.fast_forward(timedelta(hours=2))
+    nightly.broken.clear()
+    del nightly.done[:]
+    assert job.requeue()
+    schedq_tester.run_due()
+
+    assert job.result(timeout=0) == "model of 7000 rows"
+    assert Counter(nightly.done) == {"extracted shop": 1, "published model of 7000 rows": 1, "cleaned up": 1}
+
+
+def test_a_season_of_videos(schedq_tester: QueueTester) -> None:
+    job = ladder.season.options(job_id="season-7").enqueue("spring", ["e1", "e2", "e3"])
+    again = ladder.season.options(job_id="season-7").enqueue("spring", ["e1", "e2", "e3"])
+    schedq_tester.run_due()
+
+    assert not again.created
+    assert job.result(timeout=0)[1:] == [f"e{n}: 3 sizes, e{n}.avif" for n in (1, 2, 3)]
+    assert (ladder.ran["probe"], ladder.ran["transcode"]) == (3, 9)
+
+
+def test_a_video_without_a_graphics_processor_has_its_picture_drawn_slowly(schedq_tester: QueueTester) -> None:
+    ladder.without_gpu.append("all machines are taken")
+    job = ladder.ladder.enqueue("pilot")
+    schedq_tester.fast_forward()
+
+    assert job.result(timeout=0) == "pilot: 3 sizes, pilot.jpeg"
+    assert ladder.ran["cpu"] == 1
 
 
 def test_files_are_added_up_without_those_that_can_not_be_read(schedq_tester: QueueTester, tmp_path: Path) -> None:

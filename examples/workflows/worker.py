@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workflows import agent, album, etl, expenses, nightly, orders, signup
+from workflows import agent, album, etl, expenses, ladder, nightly, orders, signup
 from workflows.queues import queue
 
-__all__ = ["agent", "album", "etl", "expenses", "nightly", "orders", "queue", "signup"]
+__all__ = ["agent", "album", "etl", "expenses", "ladder", "nightly", "orders", "queue", "signup"]

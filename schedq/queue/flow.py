@@ -129,7 +129,7 @@ class Flow:
         """Return this flow with options for the next node: `flow.options(after=[a, b]).call(publish)`.
 
         Args:
-            name: the node's name, for people; by default its task's. Without `# ~ : /`.
+            name: the node's name, for people; by default its task's. Equal names are numbered. Without `# ~ : /`.
             after: nodes that must have ended before it begins, in addition to those whose results it takes.
             when: how all these nodes must have ended. `success`, the default: they completed. `failure`: one of them
                 failed, or was skipped because of a failure. `ended`: in any way.
@@ -311,7 +311,12 @@ class Flow:
         return encode(payload, most)[len(encode({"task": payload["task"]}, most)) - 1 : -1] or ',"args":[]'
 
     def _name(self, kind: str, task: str) -> str:
-        return self._options.name or operation_name("" if task else kind, task.rpartition(".")[2])
+        """The name of the next node; equal ones are numbered."""
+        wanted = self._options.name or operation_name("" if task else kind, task.rpartition(".")[2])
+        taken, number, name = {node.name for node in self._nodes}, 1, wanted
+        while name in taken:
+            number, name = number + 1, f"{wanted[:90]} {number + 1}"
+        return name
 
     def _add(self, kind: str, task: Task[..., Any], *, source: object = None, **of_jobs: Any) -> FlowNode[Any]:
         """Add a node whose work jobs do."""

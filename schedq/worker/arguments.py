@@ -8,6 +8,7 @@ from typing import Final
 
 from schedq.errors import UsageError
 from schedq.model.checks import whole_number
+from schedq.model.graph import FLOW_TASK
 from schedq.queue.middleware import Middleware, checked_middleware
 from schedq.queue.queue import QueueBase
 from schedq.worker.worker_context import Only
@@ -95,7 +96,8 @@ class Selection:
         if self._only:
             return tuple(name for name in names if name in self._only)
         if self._excluded:
-            return (*(name for name in names if name not in self._excluded), *([""] * queue.registry.has_handler))
+            left = [*(name for name in names if name not in self._excluded), *([""] * queue.registry.has_handler)]
+            return () if left == [FLOW_TASK] else tuple(left)
         return None
 
 
@@ -144,7 +146,7 @@ def described(queues: Sequence[QueueBase], selection: Selection) -> str:
 
 def _with_tasks(queue: QueueBase, only: Only) -> str:
     registry = queue.registry
-    tasks = registry.names if only is None else [name for name in only if name]
+    tasks = registry.names if only is None else [name for name in only if name and name != FLOW_TASK]
     has_handler = registry.has_handler if only is None else "" in only
     names = [*tasks[:_MOST_NAMED], *(["a handler"] if has_handler else [])]
     more = len(tasks) - _MOST_NAMED

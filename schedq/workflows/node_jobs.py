@@ -105,11 +105,16 @@ class NodeJobs:
             raise Unusable(f"its arguments take {size:,} bytes, and max_payload is {self._queue.max_payload:,}")
         return text
 
+    def _error_of(self, number: int, states: Sequence[NodeState]) -> str | None:
+        """What went wrong in a node, or in the one because of which it was skipped."""
+        state, node = states[number], self._graph.nodes[number]
+        if state.status == "skipped" and state.is_bad:
+            return self._error_of(next(each for each in node.after if states[each].is_bad), states)
+        return f"{node.name}: {error_of(state.memo)}" if state.status == "failed" else None
+
     def _value(self, what: str, number: int, states: Sequence[NodeState]) -> str:
         if (what, number) not in self._results:
-            state = states[number]
-            has_error = state.status == "failed"
-            error = encode(error_of(state.memo) if has_error else None, self._queue.max_payload)
+            error = encode(self._error_of(number, states), self._queue.max_payload)
             self._results[what, number] = self.result_of(number, states) if what == "result" else error
         return self._results[what, number]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from schedq import Queue
 from schedq.model import outcome
 from schedq.model.runs import RunWait
+from schedq.queue.task import Task
 from schedq.transitions import run as requests
 from tests.cli.conftest import Run
 from tests.cli.scenes import claimed
@@ -94,3 +96,54 @@ def test_a_job_shows_what_its_run_has_done_and_waits_for(run: Run, queue: Queue)
     assert {"run began", "step charge: ok", "receive begins", "message on topic news, which nothing has taken"} <= {
         *timeline
     }
+
+
+def flowing(queue: Queue) -> str:
+    """A flow of three nodes: one has completed, one runs, one waits."""
+    task: Task[[Any], int] = Task(len, queue.connections, name="count")
+    flow = queue.flow("etl")
+    listed = flow.call(task, ["a"])
+    flow.call(task, flow.call(task, [listed.result]).result)
+    flow.start(job_id="etl-1")
+    job = begun(claimed(queue))
+    job.run += " flow=1"
+    queue._ask(requests.step(queue.settings, job, "plan", step(None).replace("step", "plan")))
+    queue._ask(requests.step(queue.settings, job, "1.0/count", step(2).replace("step", "call")))
+    queue.settle(outcome.suspended(job, [RunWait("call", "1.1/count 2", None, "", "run-17")]))
+    return job.id
+
+
+def test_a_flow_is_shown_node_by_node(run: Run, queue: Queue):
+    job_id = flowing(queue)
+
+    assert [line.split() for line in run("job", job_id, "--tree").lines[1:]] == [
+        ["├──", "count", "completed", "10", "ms"],
+        ["├──", "count", "2", "running"],
+        ["└──", "count", "3", "waiting"],
+    ]
+    assert [each["state"] for each in run("job", job_id, "--tree", "--json").json["below"]] == [
+        *("completed", "running", "waiting")
+    ]
+
+
+def test_a_flow_is_paused_and_resumed(run: Run, queue: Queue, state: Look):
+    job_id = flowing(queue)
+
+    assert run("pause", "mail", "--flow", job_id).lines == [
+        "flow etl-1 of queue mail is paused: none of its nodes begins"
+    ]
+    assert state().job(job_id)["inbox:schedq.flow"].endswith(" true")
+    assert run("resume", "mail", "--flow", job_id, "--json").json == {
+        "queue": "mail",
+        "flow": "etl-1",
+        "is_paused": False,
+    }
+    assert state().job(job_id)["inbox:schedq.flow"].endswith(" false")
+
+
+def test_what_is_no_flow_is_not_paused(run: Run, queue: Queue):
+    job_id = suspended(queue)
+
+    assert "is not one of a flow" in run("pause", "mail", "--flow", job_id).complaint
+    assert "has ended, or does not exist" in run("resume", "mail", "--flow", "none").complaint
+    assert "not both" in run("pause", "mail", "--flow", job_id, "--task", "send").complaint

@@ -42,7 +42,7 @@ def test_a_suspended_run_waits_and_continues_in_the_other_queue(make_queue: Make
     assert message(new, job.id, value="yes")
     assert new.places() == {"pending": [job.id]}
     job = new.claim(0)
-    assert Memo.read(new._ask(run.recall(new.settings, job))["step:charge"]) == Memo("step", "ok", "paid", 10, 20, 1)
+    assert Memo.read(new._ask(run.recall(new.settings, job))["step:charge"]) == Memo("step", "ok", "paid", 10, 20, 1, 1)
     assert taken(new, job).value == "yes"
     assert "inbox:news" in new.fields(job.id)
 

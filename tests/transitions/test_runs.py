@@ -98,10 +98,12 @@ def test_an_outcome_is_recorded_once_and_the_next_attempt_is_told_of_it(queue: H
     queue._ask(run.step(queue.settings, job, "charge", DONE))
     there = queue._ask(run.step(queue.settings, job, "charge", '["step","ok","paid twice",1,2,1]'))
 
-    assert (there.word, Memo.read(there.rest[0])) == ("EXISTS", Memo("step", "ok", "paid", 1, 2, 1))
+    assert (there.word, Memo.read(there.rest[0])) == ("EXISTS", Memo("step", "ok", "paid", 1, 2, 1, 1))
     queue.release(job)
     assert again(queue).run.startswith("v=1 began=")
-    assert Memo.read(queue._ask(run.recall(queue.settings, job))["step:charge"]) == Memo("step", "ok", "paid", 1, 2, 1)
+    assert Memo.read(queue._ask(run.recall(queue.settings, job))["step:charge"]) == Memo(
+        "step", "ok", "paid", 1, 2, 1, 1
+    )
 
 
 def test_progress_resets_what_ends_a_run(make_queue: MakeQueue, clock: Clock):

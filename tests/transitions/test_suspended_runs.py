@@ -317,8 +317,8 @@ def test_large_memos_of_a_completed_run_lose_their_values_and_keep_the_rest(queu
     queue.complete(job)
 
     fields = queue.fields(job.id)
-    assert Memo.read(fields["step:large"]) == Memo("step", "ok", None, 10, 20, 1)
-    assert Memo.read(fields["step:small"]) == Memo("step", "ok", small, 10, 20, 1)
+    assert Memo.read(fields["step:large"]) == Memo("step", "ok", None, 10, 20, 1, 1)
+    assert Memo.read(fields["step:small"]) == Memo("step", "ok", small, 10, 20, 1, 2)
     found = Memo.read(fields["step:receive"])
     assert found is not None
     assert (found.value, found.ended_ms) == (None, at)
@@ -331,7 +331,7 @@ def test_a_failed_run_keeps_everything(queue: Handle):
 
     queue.fail(job, Discard())
 
-    assert Memo.read(queue.fields(job.id)["step:large"]) == Memo("step", "ok", "x" * 5000, 10, 20, 1)
+    assert Memo.read(queue.fields(job.id)["step:large"]) == Memo("step", "ok", "x" * 5000, 10, 20, 1, 1)
 
 
 def test_many_long_records_are_shortened_in_several_calls(make_queue: MakeQueue):

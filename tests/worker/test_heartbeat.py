@@ -10,6 +10,7 @@ import pytest
 
 import schedq
 from schedq import JobFailed, current_job
+from schedq.model.graph import FLOW_TASK
 from schedq.model.keys import QUEUES_KEY
 from schedq.model.settings import Settings
 from schedq.model.tasks import TaskOptions
@@ -56,7 +57,7 @@ def test_a_worker_says_which_of_its_tasks_are_workflows(queue: Handle, crew: Cre
     post = crew.start(queue)
     until(lambda: facts(queue, post))
 
-    assert json.loads(facts(queue, post)["workflows"]) == ["order"]
+    assert json.loads(facts(queue, post)["workflows"]) == ["order", FLOW_TASK]
 
 
 def test_a_worker_describes_itself(queue: Handle, crew: Crew) -> None:
@@ -69,7 +70,7 @@ def test_a_worker_describes_itself(queue: Handle, crew: Crew) -> None:
     assert found["pid"] == str(os.getpid())
     assert found["concurrency"] == "3"
     assert found["version"] == schedq.__version__
-    assert json.loads(found["tasks"]) == ["ok"]
+    assert json.loads(found["tasks"]) == ["ok", FLOW_TASK]
     assert not queue.list_workers()[0].has_handler
     assert abs(int(found["started_at_ms"]) - time.time() * 1000) < 5000
     assert 25_000 < queue.redis.pttl(queue.keys.worker(post.worker.id)) <= 30_000

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from schedq import Job, UsageError, Worker
+from schedq.model.graph import FLOW_TASK
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
@@ -120,7 +121,7 @@ def test_redis_knows_which_tasks_it_takes(queue: Handle, crew: Crew) -> None:
         return json.loads(found.get("tasks", "[]")), found.get("has_handler")
 
     until(lambda: said(limited.worker.id) == (["send"], "0"))
-    until(lambda: said(other.worker.id) == (["report", "resize"], "1"))
+    until(lambda: said(other.worker.id) == (["report", "resize", FLOW_TASK], "1"))
 
 
 def test_why_says_that_no_worker_takes_the_task(queue: Handle, crew: Crew) -> None:

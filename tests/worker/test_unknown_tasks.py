@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schedq import JobFailed
+from schedq.model.graph import FLOW_TASK
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
@@ -80,5 +81,5 @@ def test_a_worker_learns_that_another_one_has_the_task(
 
     crew.start(newer)
 
-    until(lambda: unknown._elsewhere == {"resize"})
+    until(lambda: unknown._elsewhere == {"resize", FLOW_TASK})
     newer.close()

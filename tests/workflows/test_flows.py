@@ -216,14 +216,14 @@ def test_what_comes_after_a_failure_is_skipped_and_can_say_why(
     flow = queue.flow("skips")
     bad = flow.call(broken, "x")
     far = flow.call(note, flow.call(note, bad.result).result)
-    flow.options(after=far, when="failure").call(note, bad.error)
+    flow.options(after=far, when="failure").call(note, far.error)
     flow.options(after=flow.options(after=far, when="ended").call(note, "clean up")).call(note, "cleaned")
     quiet = flow.options(after=flow.call(note, "fine"), when="failure").call(note, "never")
     flow.options(after=quiet).call(note, "never either")
     job = flow.start(far)
     tester.run_due()
 
-    assert sorted(ran) == ["ValueError: no x", "clean up", "cleaned", "fine", "x"]
+    assert sorted(ran) == ["broken: ValueError: no x", "clean up", "cleaned", "fine", "x"]
     with pytest.raises(JobFailed, match="node broken: ValueError: no x"):
         job.result(0)
 
@@ -261,13 +261,12 @@ def test_the_first_to_complete_wins_and_the_others_are_called_off(
     bad, long, short = flow.call(broken, "x"), flow.call(slow, 300), flow.call(slow, 60)
     far = flow.call(note, flow.call(slow, 500).result)
     winner = flow.first(bad, long, short, far)
-    of_loser = flow.call(note, long.result)
+    flow.call(note, long.result)
     job = flow.start(flow.call(note, winner.result))
     tester.fast_forward()
 
     assert job.result(0) == "after 60"
     assert ran == ["x", "slept 60", "after 60", "slept 500"]
-    assert of_loser.name == "note"
 
 
 def test_a_race_that_nobody_wins_fails(tester: QueueTester, queue: Queue, broken: Any):
@@ -277,7 +276,7 @@ def test_a_race_that_nobody_wins_fails(tester: QueueTester, queue: Queue, broken
 
     assert job.status() == "failed"
     error = str(job.record().last_error)
-    assert "node broken: ValueError: no a" in error
+    assert "node broken: ValueError: no a; node broken 2: ValueError: no b" in error
     assert "node first: none of its nodes completed" in error
 
 
@@ -369,7 +368,7 @@ def test_requeue_runs_again_what_failed_and_what_depends_on_it(
     flow.options(after=[good, bad], when="failure").call(note, "alarm")
     clean = flow.options(after=[end], when="ended").call(note, "clean up")
     flow.options(after=clean).call(note, "cleaned")
-    parts = flow.map(broken, ["p1", "p2"])
+    flow.map(broken, ["p1", "p2"])
     job = flow.start(end)
     tester.run_due()
     assert sorted(ran) == ["alarm", "bad", "clean up", "cleaned", "good", "p1", "p2"]
@@ -379,7 +378,6 @@ def test_requeue_runs_again_what_failed_and_what_depends_on_it(
 
     assert sorted(ran) == ["bad", "bad", "clean up", "cleaned", "p1", "p2"]
     assert job.result(0) == "bad"
-    assert parts.name == "broken"
 
 
 def test_the_deadline_of_a_flow(tester: QueueTester, queue: Queue, note: Any):

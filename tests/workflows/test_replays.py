@@ -219,8 +219,8 @@ def test_so_many_large_results_are_kept_at_most(monkeypatch: pytest.MonkeyPatch)
     kept = LargeMemos()
     for number in range(12):
         kept.keep(f"job-{number}", {"step:a": memo, "step:b": '["step","ok",1,1,2,1,2]'})
-    short = {"a": Memo("step", "ok", None, 1, 2, 1)}
+    short = {"a": Memo("step", "ok", None, 1, 2, 1, 1)}
 
     known = [number for number in range(12) if kept.values_of(f"job-{number}", short)]
     assert known == [*range(2, 12)]
-    assert not kept.values_of("job-5", {"a": Memo("step", "ok", None, 1, 3, 1)}), "a run of another test"
+    assert not kept.values_of("job-5", {"a": Memo("step", "ok", None, 1, 3, 1, 1)}), "a run of another test"
