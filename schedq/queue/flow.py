@@ -52,7 +52,6 @@ from schedq.queue.workflow import Workflow
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-A = TypeVar("A")
 Condition = Literal["success", "failure", "ended"]
 
 
@@ -169,8 +168,8 @@ class Flow:
     @overload
     def map(
         self,
-        task: Task[[A], Coroutine[Any, Any, T]],
-        items: Iterable[A],
+        task: Task[..., Coroutine[Any, Any, T]],
+        items: Iterable[Any],
         *,
         concurrency: int | None = None,
         tolerate: float = 0,

@@ -27,6 +27,8 @@ from schedq import (
     BatchResults,
     Discard,
     Fixed,
+    Flow,
+    FlowNode,
     MapFailed,
     Queue,
     StepFailed,
@@ -41,6 +43,7 @@ from scripts.tools.chaos.workflows_plan import (
     Program,
     child_value,
     flag_of,
+    joined_value,
     link_value,
     value_of,
 )
@@ -110,6 +113,43 @@ async def child(number: int, label: str, n: int, flag: str, ms: int) -> int:
         await asyncio.sleep(ms / 1000)
         go_as(flag, number, f"child-{group_of(job.id)}-{n}")
         return child_value(number, label, n)
+
+
+@queue.task
+async def joined(before: list[int], number: int, label: str, flag: str, ms: int) -> int:
+    """A node of a flow. Those of a race have the same label up to a bar, and return the same."""
+    group = group_of(current_job().id)
+    with noted(recorder, group, f"{number} {label}", 0):
+        await asyncio.sleep(ms / 1000)
+        go_as(flag, number, f"joined-{group}")
+        return joined_value(number, label.partition("|")[0], before)
+
+
+@queue.task
+def added(rows: BatchResults[int]) -> int:
+    """What the children of a map in a flow came to."""
+    return sum(rows) % 1000
+
+
+@queue.flow
+def graph(flow: Flow, number: int, nodes: list[list[Any]]) -> FlowNode[int]:
+    """A flow, see `workflows_plan`."""
+    made: list[FlowNode[int]] = []
+    for kind, label, sources, *more in nodes:
+        before = [made[each] for each in sources]
+        results: Any = [node.result for node in before]
+        if kind == "call":
+            made.append(flow.call(joined, results, number, label, *more))
+        elif kind == "map":
+            total, concurrency, ms = more
+            items = [child.with_args(number, label, n, "ok", ms) for n in range(total)]
+            rows = flow.options(after=before).map(child, items, concurrency=concurrency)
+            made.append(flow.call(added, rows.result))
+        elif kind == "first":
+            made.append(flow.first(*before))
+        else:
+            made.append(flow.options(after=before, when=kind).call(joined, [], number, label, "ok", *more))
+    return made[-1]
 
 
 @queue.task
@@ -315,6 +355,20 @@ class Performance:
         except StepFailed:
             value = FAILED
         self._saw(label, value)
+        return value
+
+    async def _graph(self, label: str, nodes: list[list[Any]]) -> Any:
+        value: Any
+        try:
+            value = await self._ctx.options(name=label).call(graph, self._number, nodes)
+        except StepFailed:
+            is_mendable = any("mended" in node for node in nodes)
+            self._saw(f"{label}.failed" if is_mendable else label, FAILED)
+            if is_mendable:
+                raise
+            value = FAILED
+        else:
+            self._saw(label, value)
         return value
 
     async def _nested(self, label: str, program: Program) -> Any:

@@ -10,9 +10,9 @@ from scripts.tools.chaos.workflows_plan import Plan, Program, allowed, failing
 _KINDS: Final = {
     "steps": 10, "sleeps": 8, "talk": 8, "patience": 8, "calls": 8, "map": 6, "wide": 2, "failures": 4, "gather": 8,
     "race": 8, "late": 3, "over": 6, "cancelled": 6, "ruin": 3, "undoable": 4, "undone": 6, "undone_cancelled": 8,
-    "undone_nested": 3, "undone_kept": 4, "undone_late": 4, "mended": 4, "mended_map": 2, "batch": 9,
-    "large_batch": 1, "failed_batch": 3, "mended_batch": 4, "cancelled_batch": 3, "chain": 7, "failed_chain": 2,
-    "mended_chain": 2,
+    "undone_nested": 3, "graph": 10, "graph_cancelled": 3, "graph_mended": 3, "undone_kept": 4, "undone_late": 4,
+    "mended": 4, "mended_map": 2, "batch": 9, "large_batch": 1, "failed_batch": 3, "mended_batch": 4,
+    "cancelled_batch": 3, "chain": 7, "failed_chain": 2, "mended_chain": 2,
 }  # fmt: skip
 """Kind of a plan → its weight."""
 _LARGEST: Final = (500, 1000, 2000)
@@ -188,6 +188,45 @@ class _Draw:
         plan = self._run([*self._undoable_steps(), ["receive", self._label(), "never"]], ends="failed")
         plan.what["is_hurried"], plan.error = True, "run_timeout"
         return plan
+
+    def _nodes(self, flag: str = "ok") -> list[list[Any]]:
+        """A flow: calls of earlier calls, a map, a race, what follows in any case, and a last node that joins all."""
+        draw, nodes = self._draw, list[list[Any]]()
+        whole: list[int] = []
+        for _ in range(draw.randint(1, 8)):
+            before = draw.sample(whole, draw.randint(0, min(3, len(whole))))
+            nodes.append(["call", self._label(), before, draw.choice(("ok", "ok", "ok", "once")), self._ms()])
+            whole.append(len(nodes) - 1)
+        if draw.random() < 0.5:
+            nodes.append(["map", self._label(), [whole[-1]], draw.randint(0, 30), draw.choice((1, 4, 20)), self._ms()])
+            whole.append(len(nodes) - 1)
+        if draw.random() < 0.5:
+            label, at = self._label(), len(nodes)
+            flags = draw.choice((("ok", "ok"), ("bad", "ok"), ("ok", "once")))
+            nodes += [["call", f"{label}|{n}", [], flags[n], draw.choice((0, 20, 400))] for n in range(2)]
+            nodes.append(["first", label, [at, at + 1]])
+            whole.append(len(nodes) - 1)
+        nodes.append(["ended", self._label(), draw.sample(whole, 1), self._ms()])
+        if flag != "ok":
+            nodes.append(["call", self._label(), [], flag, self._ms()])
+            whole.append(len(nodes) - 1)
+            nodes += [[kind, self._label(), [whole[-1]], self._ms()] for kind in ("failure", "ended")]
+        return [*nodes, ["call", self._label(), whole, "ok", self._ms()]]
+
+    def _graph(self) -> Plan:
+        flag = self._draw.choice(("ok", "ok", "ok", "bad"))
+        return self._run([self._step(), ["graph", self._label(), self._nodes(flag)], self._step()])
+
+    def _graph_mended(self) -> Plan:
+        return self._run([["graph", self._label(), self._nodes("mended")], self._step()], *self._mends("requeue"))
+
+    def _graph_cancelled(self) -> Plan:
+        nodes = [
+            ["map", self._label(), [], 2000, self._draw.choice((2, 6)), 500],
+            ["call", self._label(), [0], "ok", 0],
+        ]
+        after = self._draw.choice((0.5, 2.0, 4.0))
+        return self._run([self._step(), ["graph", self._label(), nodes]], [after, "cancel"], ends="cancelled")
 
     def _undone_kept(self) -> Plan:
         again = [["over", self._label(), self._draw.randint(0, 2)]]

@@ -15,6 +15,12 @@ A run's function performs a *program*: a list of operations, each [verb, label, 
     gather    programs of the branches
     race      topic, ms: a message against a sleep; if that wins, the message is received afterwards
     late      total, concurrency, ms, ms of each child: a map that loses against a sleep
+    graph     nodes of a flow, whose result is that of the last: each [kind, label, numbers of the nodes before, ...]:
+                call   flag, ms: adds up what the nodes before came to, and its own value
+                map    total, concurrency, ms of each child: what they come to, added up
+                first  races the nodes before, which come to the same value
+                ended  ms: runs after the nodes before, whatever they came to
+                failure ms: runs if one of them failed
     ruin      flag: a step that fails for good, which ends the run
     over      how often the run starts over
 
@@ -87,6 +93,32 @@ def child_value(number: int, label: str, n: int) -> int:
 def link_value(n: int, before: int) -> int:
     """What a link of a chain returns."""
     return (before * 31 + n + 1) % 1_000_003
+
+
+def joined_value(number: int, label: str, before: Sequence[int]) -> int:
+    """What a node of a flow returns."""
+    return (child_value(number, label, 0) + sum(before)) % 1000
+
+
+def graph_value(number: int, nodes: Sequence[Sequence[Any]], *, is_mended: bool) -> int | None:
+    """What a flow returns; None if it fails."""
+    values: list[int | None] = []
+    raced = {each for kind, _, sources, *_ in nodes if kind == "first" for each in sources}
+    for n, (kind, label, sources, *more) in enumerate(nodes):
+        before = [values[each] for each in sources]
+        known = [value for value in before if value is not None]
+        if kind == "map":
+            values.append(sum(child_value(number, label, each) for each in range(more[0])) % 1000)
+        elif kind == "first":
+            values.append(known[0])
+        elif kind == "call":
+            fails = more[0] == "bad" or (more[0] == "mended" and not is_mended)
+            if fails and n not in raced:
+                return None
+            values.append(None if fails else joined_value(number, label.partition("|")[0], known))
+        else:
+            values.append(None)
+    return values[-1]
 
 
 def chain_value(total: int) -> int:
@@ -180,6 +212,9 @@ class Outcome:
             return [more[0], self._taken[more[0]] - 1]
         if verb == "call":
             return FAILED if more[0] == "bad" else child_value(self.number, label, 0)
+        if verb == "graph":
+            value = graph_value(self.number, more[0], is_mended=self.is_mended)
+            return FAILED if value is None else value
         if verb == "nested":
             return Outcome(self.number, self.is_mended).of(more[0])
         if verb == "gather":

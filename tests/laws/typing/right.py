@@ -22,6 +22,8 @@ from schedq import (
     Depends,
     EnqueueFacts,
     Fixed,
+    Flow,
+    FlowNode,
     Job,
     Middleware,
     NewJob,
@@ -300,3 +302,24 @@ def hooked(n: int) -> int:
 
 reveal_type(hooked.enqueue(1))  # R: Job[int]
 queue.task(on_failure=lambda attempt, error: print(attempt.job.id, error))(print)
+
+
+@queue.flow
+def declared(flow: Flow, where: str) -> FlowNode[bytes]:
+    reveal_type(flow.call(send, where))  # R: FlowNode[int]
+    many = flow.map(fetch, flow.call(fetch, where).result.splitlines())
+    reveal_type(many.result)  # R: BatchResults[bytes]
+    flow.options(name="late", after=many, when="ended").call(send, to=where)
+    return flow.first(flow.call(fetch, where), flow.call(fetch, "b"))
+
+
+@queue.flow(run_timeout=60)
+def undeclared(flow: Flow) -> None:
+    flow.call(declared, "x")
+
+
+reveal_type(declared.enqueue("x"))  # R: Job[bytes]
+reveal_type(undeclared.enqueue())  # R: Job[None]
+some = queue.flow("some")
+reveal_type(some.start())  # R: Job[None]
+reveal_type(some.start(some.call(declared, "x"), job_id="a"))  # R: Job[bytes]

@@ -50,6 +50,11 @@ send.options(headers=["tenant"])  # E: no mapping
 current_job().headers["tenant"] = "acme"  # E: read-only
 queue.around(task_of)  # E: returns no context manager
 queue.before_enqueue(len)  # E: takes another argument
+some = queue.flow("some")
+some.call(send, 7)  # E: wrong type
+some.call(send, some.call(fetch, "a").result)  # E: bytes are no text
+some.options(when="always")  # E: no such condition
+some.start(some.call(send, "a"), delay="soon")  # E: not a duration
 Queue("mail", visibility=5)  # E: misspelled
 Queue("mail", durability=True)  # E: no such durability
 Queue("mail", backoff=Fixed)  # E: a class
