@@ -136,6 +136,11 @@ def drop(queue: Settings, name: str, before: int | str = "") -> RoundTrips[bool]
             return bool(word == "gone")
 
 
+def drops(queue: Settings, names: Sequence[str]) -> list[Operation[str]]:
+    """The operations that delete the records of groups with one child each."""
+    return [Operation("drop_group", *_DROP(queue, name=name, before=""), str) for name in names]
+
+
 def drop_all(queue: Settings, before: int | str) -> RoundTrips[int]:
     """Delete the records of all groups that began by an instant, in ms; returns how many."""
     gone, kept = 0, 0
@@ -237,15 +242,29 @@ class GroupEnd(NamedTuple):
 
 def end_of(queue: Settings, name: str) -> RoundTrips[GroupEnd]:
     """How a group stands, and what its first child returned, in one round trip."""
+    (found,) = yield from ends_of(queue, [name])
+    return found
+
+
+def ends_of(queue: Settings, names: Sequence[str]) -> RoundTrips[list[GroupEnd]]:
+    """The same of some groups, in one round trip."""
+    replies = yield [each for name in names for each in _end(queue, name)]
+    return [_read_end(*replies[4 * n : 4 * n + 4]) for n in range(len(names))]
+
+
+def _end(queue: Settings, name: str) -> list[Operation[Any]]:
     key = queue.keys.group(name)
-    replies = yield [
+    return [
         *reading(queue, name),
         Operation("results", None, (), ("HGET", f"{key}:results:0", "0"), identity),
         Operation("failures", None, (), ("LRANGE", f"{key}:failed", -1, -1), list),
     ]
-    fields, first = of_replies(replies), unwrap(replies[2])
-    failed = [ChildFailure.from_line(line, fields) for line in unwrap(replies[3])]
-    return GroupEnd(fields, first, failed[0] if failed else None)
+
+
+def _read_end(fields: Any, items: Any, first: Any, failures: Any) -> GroupEnd:
+    found = of_replies((fields, items))
+    failed = [ChildFailure.from_line(line, found) for line in unwrap(failures)]
+    return GroupEnd(found, unwrap(first), failed[0] if failed else None)
 
 
 def statuses(queue: Settings, names: Sequence[str]) -> RoundTrips[list[str]]:

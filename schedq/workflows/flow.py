@@ -37,6 +37,8 @@ from schedq.workflows.place import Place
 from schedq.workflows.run import WorkflowRun
 
 _MOST_NAMED: Final = 3
+_FEW: Final = 10
+"""So many groups are read as a whole, which is one round trip less if one of them has ended."""
 _AT_ONCE: Final = 100
 """The most groups that are made or looked at in one round trip."""
 _PAGE: Final = 1000
@@ -75,6 +77,8 @@ class _FlowRun:
         self._jobs = NodeJobs(run.job.id, connections, graph)
         self._queue, self._branch = connections.settings, run.branches.main
         self._waits: dict[int, RunWait] = {}  # of nodes whose jobs run
+        self._known: set[int] | None = None  # nodes that were ready when the attempt began
+        self._over: list[str] = []  # groups that are not needed any more
         self._messages = 0
 
     async def to_the_end(self) -> Any:
@@ -92,6 +96,7 @@ class _FlowRun:
                 continue
             ready = [number for number, each in enumerate(states) if each.status == "ready"]
             if not await self._run_jobs(ready, states, is_paused=is_paused):
+                await self._ask(self._make(())) if self._over else None
                 control = RunWait("receive", control_name(self._messages + 1), None, CONTROL)
                 self._branch.waits = (*self._waits.values(), control)
                 self._run.branches.become(self._branch, WAITING)  # so the run is suspended
@@ -155,21 +160,34 @@ class _FlowRun:
     # -- the jobs of nodes
 
     async def _run_jobs(self, ready: Sequence[int], states: Sequence[NodeState], *, is_paused: bool) -> bool:
-        """Make the jobs of nodes, and record how they ended; returns whether a node has ended."""
+        """Make the jobs of nodes, and record how they ended; returns whether a node has ended.
+
+        Only nodes that were ready when the attempt began may have jobs: no earlier attempt knew what others came to.
+        """
         unknown = [number for number in ready if number not in self._waits]
-        new, has_moved = list[int](), False
-        for some in _portions(unknown):
-            waits = [self._wait(number, states) for number in some]
-            statuses = await self._ask(groups.statuses(self._queue, [wait.group for wait in waits]))
-            for number, wait, status in zip(some, waits, statuses, strict=True):
-                if status in ENDED or status == "filling":
-                    await self._end(number, states)
-                    has_moved = True
-                elif status:
-                    self._waits[number] = wait
-                elif not is_paused:
-                    new.append(number)
-        return await self._begin(new, states) or has_moved
+        self._known = set(ready) if self._known is None else self._known
+        found = await self._look([number for number in unknown if number in self._known], states)
+        for number, end in found.items():
+            if end.status in ENDED or end.status == "filling":
+                await self._end(number, states, end)
+            elif end.status:
+                self._waits[number] = self._wait(number, states)
+        new = [number for number in unknown if number not in found or not found[number].status]
+        has_ended = any(end.status in (*ENDED, "filling") for end in found.values())
+        return await self._begin([] if is_paused else new, states) or has_ended
+
+    async def _look(self, numbers: Sequence[int], states: Sequence[NodeState]) -> dict[int, GroupEnd]:
+        """How the jobs of nodes stand; where nothing has ended, only the status counts."""
+        found: dict[int, GroupEnd] = {}
+        for some in _portions(numbers):
+            names = [self._wait(number, states).group for number in some]
+            if len(numbers) <= _FEW:
+                ends = await self._ask(groups.ends_of(self._queue, names))
+                found |= zip(some, (_with_filling(end) for end in ends), strict=True)
+                continue
+            statuses = await self._ask(groups.statuses(self._queue, names))
+            found |= {number: GroupEnd({"status": status}) for number, status in zip(some, statuses, strict=True)}
+        return found
 
     def _wait(self, number: int, states: Sequence[NodeState]) -> RunWait:
         name = self._name(number, states)
@@ -178,11 +196,12 @@ class _FlowRun:
     def _place(self, name: str) -> Place:
         return Place.of(self._run.job.id, self._run.record, name)
 
-    async def _end(self, number: int, states: Sequence[NodeState]) -> None:
+    async def _end(self, number: int, states: Sequence[NodeState], found: GroupEnd) -> None:
         """Record what a node came to whose jobs have ended, or finish what an earlier attempt began to make of them."""
         node, state = self._graph.nodes[number], states[number]
         place = self._place(self._name(number, states))
-        found: GroupEnd = await self._ask(groups.end_of(self._queue, place.id))
+        if len(found.fields) == 1 or found.status == "filling":
+            found = await self._ask(groups.end_of(self._queue, place.id))
         fields = found.fields
         if found.status not in ENDED:
             if fields.get("numbered") == "1":
@@ -196,7 +215,7 @@ class _FlowRun:
         began_ms, ended_ms = (whole(fields.get(each)) for each in ("began_at_ms", "ended_at_ms"))
         await self._record(number, state, Memo(node.kind, outcome, value, began_ms, ended_ms or self._run.now_ms, 1))
         if node.kind == CALL:
-            await self._ask(groups.drop(self._queue, place.id))
+            self._over.append(place.id)
 
     async def _begin(self, numbers: Sequence[int], states: Sequence[NodeState]) -> bool:
         """Make the jobs of nodes; returns whether a node has ended by that."""
@@ -227,11 +246,11 @@ class _FlowRun:
             await self._run.stop(error)
 
     def _make(self, calls: Iterable[tuple[GroupDefinition, str]]) -> RoundTrips[list[Filled]]:
-        """Make groups of one job each, in one round trip."""
-        replies = yield [
-            groups.fill(self._queue, made, (line,), 0, close=True, holder=self._run.job) for made, line in calls
-        ]
-        return [unwrap(reply) for reply in replies]
+        """Make groups of one job each, and delete those that are over, in one round trip."""
+        gone, self._over = groups.drops(self._queue, self._over), []
+        fills = [groups.fill(self._queue, made, (line,), 0, close=True, holder=self._run.job) for made, line in calls]
+        replies = yield [*fills, *gone]
+        return [unwrap(reply) for reply in replies[: len(fills)]]
 
     async def _fill(self, number: int, states: Sequence[NodeState], place: Place, fields: dict[str, str]) -> None:
         """Make the jobs of a map, or those that are missing."""
@@ -253,6 +272,11 @@ class _FlowRun:
         if len(groups.pages(page)) > 1:
             await send(close=False)
         await send(close=True)
+
+
+def _with_filling(found: GroupEnd) -> GroupEnd:
+    is_filling = found.status == "running" and found.fields.get("closed") != "1"
+    return GroupEnd({**found.fields, "status": "filling"}) if is_filling else found
 
 
 def _portions(things: Sequence[Any]) -> Iterable[Sequence[Any]]:

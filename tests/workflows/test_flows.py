@@ -24,6 +24,7 @@ from schedq import (
     current_job,
     inherit_headers,
 )
+from schedq.connection.async_client import AsyncClient
 from schedq.testing import QueueTester
 
 HOUR = timedelta(hours=1)
@@ -451,8 +452,17 @@ def test_many_nodes_at_once(tester: QueueTester, queue: Queue):
     assert job.result(0) == sum(range(150))
 
 
-def test_a_flow_sends_few_requests_for_a_link(tester: QueueTester, queue: Queue, note: Any):
-    """A link costs a claim of the flow, what it reads, and what it writes: no polling, no timers."""
+def test_a_link_takes_one_attempt_of_the_flow_and_four_requests(
+    tester: QueueTester, queue: Queue, note: Any, monkeypatch: pytest.MonkeyPatch
+):
+    sent: list[list[str]] = []
+    real = AsyncClient.execute
+
+    async def execute(client: AsyncClient, operations: Any) -> Any:
+        sent.append([each.name for each in operations])
+        return await real(client, operations)
+
+    monkeypatch.setattr(AsyncClient, "execute", execute)  # of which only the flow has one here
     flow = queue.flow("links")
     node = flow.call(note, "x")
     for _ in range(9):
@@ -462,3 +472,5 @@ def test_a_flow_sends_few_requests_for_a_link(tester: QueueTester, queue: Queue,
 
     assert job.result(0) == "x"
     assert attempts == 10 + 11
+    assert sent[4:8] == [["recall"], ["group", "group", "results", "failures"], ["step"], ["fill_group", "drop_group"]]
+    assert len(sent) == 4 + 9 * 4 + 3

@@ -59,6 +59,27 @@ async def child(number: int) -> float:
 
 
 @queue.task
+async def relay(*before: float) -> float:
+    """Return when it ran, behind other nodes of a flow."""
+    return time.monotonic()
+
+
+@queue.task
+async def relay_all(before: list[float]) -> list[float]:
+    """The same, with when those before ran."""
+    return [*before, time.monotonic()]
+
+
+@queue.workflow
+async def calls(ctx: WorkflowContext, count: int) -> list[float]:
+    """Run jobs one after the other, and return when each ran."""
+    found: list[float] = []
+    for _ in range(count):
+        found = await ctx.call(relay_all, found)
+    return found
+
+
+@queue.task
 async def after(results: BatchResults[float]) -> list[float]:
     """Return when the last child ran, and when this call began."""
     began = time.monotonic()

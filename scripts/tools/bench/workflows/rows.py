@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from schedq.model.groups import ENDED
@@ -142,6 +143,51 @@ def callbacks(place: Place, size: Size) -> Figures:
     return {"from the last child to `then`, ms": statistics.median(late)}
 
 
+def graphs(place: Place, size: Size) -> Figures:
+    """How soon a node of a flow follows the one before it, beside other links; and how long wide flows take."""
+    turns, found = max(3, size.rounds // 20), dict[str, list[float]]()
+    with place.worker(_CONCURRENCY):
+        for _ in range(turns):
+            found.setdefault("a link of a flow of 20 nodes", []).extend(_links(_line(place, 20)))
+            found.setdefault("the same, 100 nodes", []).extend(_links(_line(place, 100)))
+            found.setdefault("a link of 20 by ctx.call", []).extend(_links(place.app.calls.enqueue(20).result(60)))
+            chain = place.queue.chain(place.app.relay_all.with_args([]), *[place.app.relay_all] * 19)
+            found.setdefault("a link of a chain of 20", []).extend(_links(chain.result(60)))
+        before = place.used_us()
+        wide = [_wide(place, 100) for _ in range(turns)]
+        spent = (place.used_us() - before) / (101 * turns)
+        widest = _wide(place, 999)
+    links = {f"{title}, ms": 1000 * statistics.median(gaps) for title, gaps in found.items()}
+    return links | {
+        "a flow of 100 nodes at once and one after them, ms": 1000 * statistics.median(wide),
+        "the same: a node, µs of Redis": spent,
+        "a flow of 999 nodes at once and one after them, s": widest,
+    }
+
+
+def _links(instants: list[float]) -> list[float]:
+    return [after - before for before, after in pairwise(instants)]
+
+
+def _line(place: Place, count: int) -> list[float]:
+    flow = place.queue.flow("line")
+    node = flow.call(place.app.relay_all, [])
+    for _ in range(count - 1):
+        node = flow.call(place.app.relay_all, node.result)
+    found: list[float] = flow.start(node).result(60)
+    return found
+
+
+def _wide(place: Place, count: int) -> float:
+    """From the start of a flow to its last node."""
+    flow = place.queue.flow("wide")
+    nodes = [flow.call(place.app.relay) for _ in range(count)]
+    last = flow.call(place.app.relay, *(node.result for node in nodes))
+    began = time.monotonic()
+    ended: float = flow.start(last).result(120)
+    return ended - began
+
+
 def million(place: Place, size: Size) -> Figures:
     """A very large batch: its longest script, and how soon it replies.
 
@@ -229,4 +275,4 @@ def idle(place: Place, size: Size) -> Figures:
     }
 
 
-ROWS: Final = {each.__name__: each for each in (steps, waits, children, callbacks, million, idle)}
+ROWS: Final = {each.__name__: each for each in (steps, waits, children, callbacks, graphs, million, idle)}
