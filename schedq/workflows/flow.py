@@ -183,7 +183,7 @@ class _FlowRun:
             names = [self._wait(number, states).group for number in some]
             if len(numbers) <= _FEW:
                 ends = await self._ask(groups.ends_of(self._queue, names))
-                found |= zip(some, (_with_filling(end) for end in ends), strict=True)
+                found |= zip(some, (_as_looked_at(end) for end in ends), strict=True)
                 continue
             statuses = await self._ask(groups.statuses(self._queue, names))
             found |= {number: GroupEnd({"status": status}) for number, status in zip(some, statuses, strict=True)}
@@ -274,9 +274,9 @@ class _FlowRun:
         await send(close=True)
 
 
-def _with_filling(found: GroupEnd) -> GroupEnd:
-    is_filling = found.status == "running" and found.fields.get("closed") != "1"
-    return GroupEnd({**found.fields, "status": "filling"}) if is_filling else found
+def _as_looked_at(found: GroupEnd) -> GroupEnd:
+    is_cut = found.status == "running" and found.fields.get("closed") != "1"
+    return GroupEnd({**found.fields, "status": "filling"}) if is_cut else found
 
 
 def _portions(things: Sequence[Any]) -> Iterable[Sequence[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
+from scripts.tools.chaos.workflows_graphs import nodes
 from scripts.tools.chaos.workflows_plan import Plan, Program, allowed, failing
 
 _KINDS: Final = {
@@ -189,36 +190,17 @@ class _Draw:
         plan.what["is_hurried"], plan.error = True, "run_timeout"
         return plan
 
-    def _nodes(self, flag: str = "ok") -> list[list[Any]]:
-        """A flow: calls of earlier calls, a map, a race, what follows in any case, and a last node that joins all."""
-        draw, nodes = self._draw, list[list[Any]]()
-        whole: list[int] = []
-        for _ in range(draw.randint(1, 8)):
-            before = draw.sample(whole, draw.randint(0, min(3, len(whole))))
-            nodes.append(["call", self._label(), before, draw.choice(("ok", "ok", "ok", "once")), self._ms()])
-            whole.append(len(nodes) - 1)
-        if draw.random() < 0.5:
-            nodes.append(["map", self._label(), [whole[-1]], draw.randint(0, 30), draw.choice((1, 4, 20)), self._ms()])
-            whole.append(len(nodes) - 1)
-        if draw.random() < 0.5:
-            label, at = self._label(), len(nodes)
-            flags = draw.choice((("ok", "ok"), ("bad", "ok"), ("ok", "once")))
-            nodes += [["call", f"{label}|{n}", [], flags[n], draw.choice((0, 20, 400))] for n in range(2)]
-            nodes.append(["first", label, [at, at + 1]])
-            whole.append(len(nodes) - 1)
-        nodes.append(["ended", self._label(), draw.sample(whole, 1), self._ms()])
-        if flag != "ok":
-            nodes.append(["call", self._label(), [], flag, self._ms()])
-            whole.append(len(nodes) - 1)
-            nodes += [[kind, self._label(), [whole[-1]], self._ms()] for kind in ("failure", "ended")]
-        return [*nodes, ["call", self._label(), whole, "ok", self._ms()]]
-
     def _graph(self) -> Plan:
         flag = self._draw.choice(("ok", "ok", "ok", "bad"))
-        return self._run([self._step(), ["graph", self._label(), self._nodes(flag)], self._step()])
+        return self._run(
+            [self._step(), ["graph", self._label(), nodes(self._draw, self._label, self._ms, flag)], self._step()]
+        )
 
     def _graph_mended(self) -> Plan:
-        return self._run([["graph", self._label(), self._nodes("mended")], self._step()], *self._mends("requeue"))
+        return self._run(
+            [["graph", self._label(), nodes(self._draw, self._label, self._ms, "mended")], self._step()],
+            *self._mends("requeue"),
+        )
 
     def _graph_cancelled(self) -> Plan:
         nodes = [
