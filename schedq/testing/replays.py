@@ -49,8 +49,11 @@ def differences(queue: Queue, record: JobRecord) -> list[str]:
         UsageError: the job is none of a workflow, or has not ended, or its large results are not known here.
     """
     field = Run.read(record.fields.get("run", ""))
-    if queue.registry.find(record.payload).handler.workflow is None:
+    workflow = queue.registry.find(record.payload).handler.workflow
+    if workflow is None:
         raise UsageError(f"job {record.id} is none of a workflow")
+    if workflow.is_flow:
+        raise UsageError(f"job {record.id} is one of a flow, whose graph is stored: no code of it runs again")
     if record.status not in ("completed", "failed"):
         raise UsageError(f"job {record.id} is {record.status}; let it complete or fail first, as with fast_forward()")
     memos = _memos_of(record.fields)

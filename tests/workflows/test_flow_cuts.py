@@ -145,7 +145,7 @@ def test_a_worker_that_dies_anywhere_in_a_requeued_flow(tester: QueueTester, que
 
 
 def test_a_worker_that_dies_anywhere_in_a_cancelled_or_purged_flow(tester: QueueTester, queue: Queue, cuts: Cuts):
-    """What is called off stays off, whether its flow was told so before or after its worker died."""
+    """What is called off stays off, whether its flow was cancelled before or after its worker died."""
     ran: Counter[str] = Counter()
     ends: list[Callable[[Job[Any]], object]] = [lambda job: job.cancel(), lambda job: queue.purge()]
 

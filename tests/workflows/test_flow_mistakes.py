@@ -164,3 +164,13 @@ def test_a_result_may_be_any_json(tester: QueueTester, queue: Queue):
     tester.run_due()
 
     assert json.dumps(job.result(0)) == json.dumps(values)
+
+
+def test_there_is_nothing_to_replay_in_a_flow(tester: QueueTester, queue: Queue, note: Any):
+    flow = queue.flow("stored")
+    flow.call(note, "x")
+    job = flow.start()
+    tester.run_due()
+
+    with pytest.raises(UsageError, match="no code of it runs again"):
+        tester.assert_replays(job)

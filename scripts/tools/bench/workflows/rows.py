@@ -144,7 +144,7 @@ def callbacks(place: Place, size: Size) -> Figures:
 
 
 def graphs(place: Place, size: Size) -> Figures:
-    """How soon a node of a flow follows the one before it, beside other links; and how long wide flows take."""
+    """How soon a node of a flow follows the one before it, next to other links; and how long wide flows take."""
     turns, found = max(3, size.rounds // 20), dict[str, list[float]]()
     with place.worker(_CONCURRENCY):
         for _ in range(turns):
