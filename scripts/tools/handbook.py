@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from schedq.handbook import FOLDER
@@ -58,11 +59,11 @@ class Block:
     """Lines of a page between `<!-- name -->` and `<!-- /name -->`, written by a program and verified by a test.
 
     Attributes:
-        page: file name.
+        page: file name of a page of the handbook, or the path of another file.
         name: the name in the marks.
     """
 
-    page: str
+    page: str | Path
     name: str
 
     def read(self) -> str:

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from scripts.tools.bench import page as bench_page
 from scripts.tools.bench import report, rules
 from scripts.tools.bench.__main__ import continued, main
 from scripts.tools.bench.arena import Mark, Used
@@ -154,8 +155,10 @@ def test_an_install_that_fails_is_left_out_with_the_reason(tmp_path: Path, monke
         Environments(tmp_path, print).make(CONTESTANTS["bullmq_node"])
 
 
-def test_the_handbook_shows_the_stored_run():
-    assert report.BLOCK.read() == report.for_handbook(report.known()), (
+def test_results_and_handbook_show_the_stored_run():
+    shown = {report.BLOCK: report.text(report.known()), bench_page.BLOCK: bench_page.text(report.known())}
+
+    assert {block: block.read() for block in shown} == shown, (
         "run: scripts/bench --from scripts/tools/bench/found.json --handbook"
     )
 

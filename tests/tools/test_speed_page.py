@@ -1,21 +1,23 @@
-"""The speed page shows what the benchmarks of workflows have found."""
+"""The speed page and RESULTS.md show what the benchmarks of limits and workflows have found."""
 
 from __future__ import annotations
 
 import json
 
-from schedq.handbook import FOLDER
+import pytest
+
+from scripts.tools.bench.limits import session as limits
 from scripts.tools.bench.workflows import __main__ as alone
 from scripts.tools.bench.workflows import comparison
 
 
-def page() -> str:
-    return (FOLDER / "speed.md").read_text()
-
-
 def test_the_page_has_the_stored_figures_of_workflows():
-    assert alone.text(json.loads(alone.FOUND.read_text())) in page()
+    assert alone.BLOCK.read() == alone.text(json.loads(alone.FOUND.read_text()))
 
 
-def test_the_page_has_the_stored_comparison():
-    assert comparison.text(json.loads(comparison.FOUND.read_text())) in page()
+@pytest.mark.parametrize("stored", [limits, comparison], ids=["limits", "workflow-peers"])
+def test_the_page_and_the_results_have_the_stored_figures(stored):
+    found = json.loads(stored.FOUND.read_text())
+
+    assert stored.BLOCK.read() == stored.text(found)
+    assert stored.PAGE.read() == stored.for_handbook(found)

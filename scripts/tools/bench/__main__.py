@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from scripts.tools.bench import arena, processes, report
+from scripts.tools.bench import arena, page, processes, report
 from scripts.tools.bench.beginning import begin, ready, say
 from scripts.tools.bench.entries import CONTESTANTS, PEERS, SCHEDQ
 from scripts.tools.bench.limits import rows as limit_rows
@@ -86,7 +86,7 @@ def _names(known: list[str], what: str) -> Any:
     type=click.Path(exists=True, path_type=Path),
     help="Measure nothing; print the tables of this JSON file.",
 )
-@click.option("--handbook", "for_handbook", is_flag=True, help="Write the tables to the handbook.")
+@click.option("--handbook", "for_handbook", is_flag=True, help="Write the tables to RESULTS.md and to the handbook.")
 @click.option(
     "--environments",
     type=click.Path(file_okay=False, path_type=Path),
@@ -136,10 +136,10 @@ def main(
 
 
 def _show(found: dict[str, Any], *, for_handbook: bool) -> None:
-    tables: Any = limits if "loads" in found else report
+    is_of_limits = "loads" in found
     if for_handbook:
-        tables.write(found)
-    print(tables.text(found))
+        (limits if is_of_limits else page).write(found)
+    print((limits if is_of_limits else report).text(found))
 
 
 def _measure(

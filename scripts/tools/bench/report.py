@@ -1,4 +1,4 @@
-"""The results of a run as tables, for the terminal and for the handbook."""
+"""The results of a run as tables, for the terminal and for RESULTS.md; page.py has those for the handbook."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from scripts.tools.bench.rules import Found, Verdict, judge, median
 from scripts.tools.handbook import Block
 
 FOUND: Final = Path(__file__).with_name("found.json")
+RESULTS: Final = Path(__file__).with_name("RESULTS.md")
+"""Has all figures; the handbook has those that users need."""
 _NOISY: Final = 30
 """Per cent of a core used by other processes; the benchmark itself uses a few."""
-BLOCK: Final = Block("speed.md", "bench")
+BLOCK: Final = Block(RESULTS, "bench")
 
 
 def text(found: Found) -> str:
@@ -137,7 +139,7 @@ def _figure(runs: Sequence[Mapping[str, Any]], name: str) -> float:
 def _row(row: Row, measured: Mapping[str, Any]) -> str:
     """A table for one row of the benchmark: a line per contestant, best first and in bold."""
     first = row.shows[0]
-    order = sorted(measured, key=lambda name: _rank(median(measured[name], first), first))
+    order = sorted(measured, key=lambda name: rank(median(measured[name], first), first))
     lines = []
     for name in order:
         cells = [number(median(measured[name], figure)) for figure in row.shows]
@@ -150,7 +152,8 @@ def _row(row: Row, measured: Mapping[str, Any]) -> str:
     return f"**{row.title[0].upper()}{row.title[1:]}**\n\n" + table(("", *row.shows), lines)
 
 
-def _rank(value: float | str | None, figure: str) -> tuple[int, float]:
+def rank(value: float | str | None, figure: str) -> tuple[int, float]:
+    """For sorting: the best first, and what is no number last."""
     if not isinstance(value, float):
         return (1, 0)
     return (0, -value if figure == "jobs/s" else value)
@@ -234,18 +237,6 @@ def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def known() -> Found:
-    """The results that the handbook's tables are generated from."""
+    """The results that the tables of RESULTS.md and of the handbook are generated from."""
     found: Found = json.loads(FOUND.read_text())
     return found
-
-
-def for_handbook(found: Found) -> str:
-    """The tables, verdicts first."""
-    shown = "\n\n".join(part for part in (heading(found), verdicts(found), limits(found)) if part)
-    return f"{shown}\n\n## All figures\n\n{text(found).removeprefix(shown).strip()}\n"
-
-
-def write(found: Found) -> None:
-    """Write the results, and the handbook's tables."""
-    FOUND.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    BLOCK.write(for_handbook(found))

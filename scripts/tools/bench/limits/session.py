@@ -20,7 +20,8 @@ from scripts.tools.bench.rules import median
 from scripts.tools.handbook import Block
 
 FOUND: Final = Path(__file__).with_name("found.json")
-BLOCK: Final = Block("speed.md", "limits")
+BLOCK: Final = Block(report.RESULTS, "limits")
+PAGE: Final = Block("speed.md", "limits")
 QUIET: Final = 2.0
 """The load of a machine on which figures may be written to the handbook."""
 
@@ -77,14 +78,7 @@ def limited(entry: Contestant) -> Contestant:
 
 def text(found: dict[str, Any]) -> str:
     """The targets with their verdicts, and all figures, in Markdown."""
-    lines = [line for target in TARGETS if (line := _verdict(found["figures"], target))]
-    loads = found["loads"] or [0.0]
-    parts = [
-        report.heading(found),
-        f"Load of the machine: {min(loads):.1f} to {max(loads):.1f}. Milliseconds are processor time of Redis, with "
-        "reading the request\nand writing the reply; ratios are medians of alternating pairs.",
-        report.table(("figure", "schedq", "must reach", "verdict"), lines),
-    ]
+    parts = [*_heading(found), report.table(("figure", "schedq", "must reach", "verdict"), _verdicts(found))]
     for row in ROWS.values():
         if rows := found["figures"].get(row.name):
             names = list(dict.fromkeys(name for runs in rows.values() for run in runs for name in run))
@@ -94,6 +88,25 @@ def text(found: dict[str, Any]) -> str:
     if missing:
         parts.append("Not measured:\n\n" + "\n".join(f"- {trouble.splitlines()[0]}" for trouble in missing))
     return "\n\n".join(parts) + "\n"
+
+
+def for_handbook(found: dict[str, Any]) -> str:
+    """The figures that have targets, in Markdown."""
+    lines = [verdict[:2] for verdict in _verdicts(found)]
+    return "\n\n".join([*_heading(found), report.table(("figure", "schedq"), lines)]) + "\n"
+
+
+def _heading(found: dict[str, Any]) -> tuple[str, str]:
+    loads = found["loads"] or [0.0]
+    return (
+        report.heading(found),
+        f"Load of the machine: {min(loads):.1f} to {max(loads):.1f}. Milliseconds are processor time of Redis, with "
+        "reading the request\nand writing the reply; ratios are medians of alternating pairs.",
+    )
+
+
+def _verdicts(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    return [line for target in TARGETS if (line := _verdict(found["figures"], target))]
 
 
 def _verdict(figures: dict[str, Any], target: Target) -> tuple[str, ...] | None:
@@ -108,14 +121,15 @@ def _verdict(figures: dict[str, Any], target: Target) -> tuple[str, ...] | None:
 
 
 def write(found: dict[str, Any]) -> None:
-    """Write the results, and the handbook's section.
+    """Write the results, and the tables made from them.
 
     Raises:
-        ValueError: other work was running on the machine, or the page lacks the marks of the section.
+        ValueError: other work was running on the machine, or a page lacks the marks of the section.
     """
     if max(found["loads"], default=0) >= QUIET:
         raise ValueError(
             f"the load of the machine was {max(found['loads'])}: figures of a busy machine are not written"
         )
     BLOCK.write(text(found))
+    PAGE.write(for_handbook(found))
     FOUND.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")

@@ -20,7 +20,8 @@ from scripts.tools.bench.workflows.measurements import FIGURE, FULL, QUICK, ROWS
 from scripts.tools.handbook import Block
 
 FOUND: Final = Path(__file__).with_name("found_peers.json")
-BLOCK: Final = Block("speed.md", "workflow-peers")
+BLOCK: Final = Block(report.RESULTS, "workflow-peers")
+PAGE: Final = Block("speed.md", "workflow-peers")
 QUIET: Final = 1.5
 """The load of a machine at the start of a run whose figures may be written to the handbook."""
 QUIET_OTHERS: Final = 30
@@ -82,6 +83,11 @@ def text(found: dict[str, Any]) -> str:
     return "\n\n".join([*parts, _settings(found)]) + "\n"
 
 
+def for_handbook(found: dict[str, Any]) -> str:
+    """Machine and table, in Markdown."""
+    return "\n\n".join([report.heading(found), _quiet(found), _table(found)]) + "\n"
+
+
 def _quiet(found: dict[str, Any]) -> str:
     others = found["others"] or [0]
     mean = sum(others) / len(others)
@@ -135,12 +141,13 @@ def _row(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def write(found: dict[str, Any]) -> None:
-    """Write the results, and the handbook's table."""
+    """Write the results, and the tables made from them."""
     BLOCK.write(text(found))
+    PAGE.write(for_handbook(found))
     FOUND.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def known() -> dict[str, Any]:
-    """The results that the handbook's table is made from."""
+    """The results that the tables are made from."""
     found: dict[str, Any] = json.loads(FOUND.read_text())
     return found
