@@ -32,7 +32,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from zopfli import ZipFile
 
-from scripts.tools.shortening import Public, shortened
+from scripts.tools.shortening import Public, shortened, without_line_breaks
 from scripts.tools.unused import without_unused
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -48,8 +48,8 @@ notices and the archive 19; the finish of the command line 14; figures of tasks 
 pages across queues 10, those of tasks 12. Zopfli saves 22, one file for all pages 41, bz2 for it
 29, one file for all scripts 37, one for the dashboard's templates 12, static files in it and bz2 for it 3, scripts
 without comments 22, pictures in the file of the pages 1, Python without comments, and without docstrings and types of
-internals, 183, with a space for each level 9 (see shortening.py), and without what only these types used 10 (see
-unused.py)."""
+internals, 196, with a space for each level 9 (see shortening.py), and without what only these types used 10 (see
+unused.py), pages without line breaks in paragraphs 3."""
 PACKED: Final = {
     "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.(?:md|svg))"),
     "schedq/dashboard/files.json.bz2": re.compile(r"schedq/dashboard/((?:templates|static)/\w+\.\w+)"),
@@ -141,6 +141,8 @@ def recorded(files: Files) -> dict[zipfile.ZipInfo, bytes]:
 def _shortened(name: str, data: bytes) -> str:
     """The text of a file; of a script only what Redis and `schedq.transitions.scripts` read, without explanations."""
     text = data.decode()
+    if name.endswith(".md"):
+        return without_line_breaks(text)
     if name.endswith((".js", ".css")):
         text = re.sub(r"^(\s*(//.*\n|/\*.*?\*/\n))*\s*", "", text, flags=re.MULTILINE)
         return re.sub(r"\s*([{};,])\s*", r"\1", text) if name.endswith(".css") else text

@@ -1,8 +1,9 @@
-"""Source files of the wheel without what only readers of the repository need.
+"""Files of the wheel without what only readers of the repository need.
 
 Comments go, and docstrings and types of internals. Docstrings and types of public names stay, and docstrings of
-commands, which are their help. Then imports and aliases that only types used go (see unused.py). Each line stays where
-it is, so tracebacks lead to the same lines as in the repository.
+commands, which are their help. Then imports and aliases that only types used go (see unused.py). Each line of code
+stays where it is, so tracebacks lead to the same lines as in the repository. In pages, line breaks within paragraphs
+go.
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from markdown_it import MarkdownIt
+
 _HELP: Final = re.compile(r"schedq/cli/|.*/management/commands/")
-"""Files whose docstrings are shown by commands."""
+"""Files with commands, whose docstrings are their help."""
+_SILENT: Final = re.compile(
+    r"abstractmethod|asynccontextmanager|cache|cached_property|classmethod|contextmanager|dataclass|lru_cache|override|"
+    r"property|setter|staticmethod|wraps"
+)
+"""Decorators of functions that are no commands."""
 _INTERNAL: Final = re.compile(
     r"schedq/(background|cli|connection|dashboard|doctor|inspect|isolation|model|queue|schedules|transitions|worker|workflows)"
     "/"
@@ -31,6 +39,7 @@ _UNREAD: Final = re.compile(
 """Decorators that read no types: of the standard library, of click, and the options of several commands."""
 _PARTS_OF_STRINGS: Final = {getattr(tokenize, name, -1) for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END")}
 _REFERENCE: Final = Path(__file__).resolve().parents[2] / "schedq" / "handbook" / "reference.md"
+_MARKDOWN: Final = MarkdownIt("commonmark").enable("table")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
@@ -116,9 +125,10 @@ def shortened(path: str, text: str, public: Public) -> str:
     if not _TYPED.match(path):
         text = _without_types(text, public)
     lines = text.splitlines(keepends=True)
-    if not _HELP.match(path):
-        tree = ast.parse(text)
-        for node, is_alone in _unneeded(tree, tree, public):
+    tree = ast.parse(text)
+    shown = set(_help(tree)) if _HELP.match(path) else set()
+    for node, is_alone in _unneeded(tree, tree, public):
+        if node not in shown:
             assert node.end_lineno is not None
             lines[node.lineno - 1 : node.end_lineno] = ["\n"] * (node.end_lineno - node.lineno + 1)
             if is_alone:
@@ -239,5 +249,27 @@ def _unneeded(node: ast.AST, parent: ast.AST, public: Public) -> Iterator[tuple[
         yield from _unneeded(child, node, public)
 
 
+def _help(tree: ast.Module) -> Iterator[ast.stmt]:
+    """First statements of functions that are commands: a decorator made them that, or code reads their docstring."""
+    read = {_name(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "__doc__"}
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            makers = [each for each in map(_name, node.decorator_list) if not _SILENT.fullmatch(each)]
+            if makers or node.name in read:
+                yield node.body[0]
+
+
 def _is_text(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def without_line_breaks(page: str) -> str:
+    """Return the text of a page of the handbook with each paragraph in one line, which every reader shows the same."""
+    lines, tokens = page.split("\n"), _MARKDOWN.parse(page)
+    for token in reversed(tokens):
+        begin, end = token.map or (0, 0)
+        is_broken = any(each.type == "hardbreak" for each in token.children or ())
+        following = [line.strip() for line in lines[begin + 1 : end]]
+        if token.type == "inline" and not is_broken and not any(line.startswith(">") for line in following):
+            lines[begin:end] = [" ".join([lines[begin], *following])]
+    return "\n".join(lines)

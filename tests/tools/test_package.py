@@ -384,12 +384,6 @@ def test_outside_of_the_internal_modules_types_of_every_class_stay() -> None:
     assert [found.count(each) for each in seen] == [2, 2, 2]
 
 
-def test_the_help_of_a_command_stays() -> None:
-    found = shortening.shortened("schedq/cli/jobs.py", SOURCE, Public.of(""))
-
-    assert [each for each in _docstrings(SOURCE) if each not in _docstrings(found)] == []
-
-
 def _definitions(text: str) -> list[ast.stmt]:
     return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and not _is_text(node)]
 
@@ -400,8 +394,3 @@ def _place(node: ast.stmt, spaces: int = 1) -> tuple[str, int, int]:
 
 def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _docstrings(text: str) -> list[tuple[str, str]]:
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    return [(node.name, found) for node in nodes if (found := ast.get_docstring(node))]
