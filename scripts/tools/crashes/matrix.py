@@ -75,7 +75,7 @@ _ROWS: Final = {
     "stats, lists, results": ("stats", ("stats", "list", "find", "watch", "why")),
 }
 _HEADS: Final = (
-    "transition",
+    "transitions",
     "request lost",
     "reply lost",
     "error inside the script, at any call",
@@ -129,13 +129,15 @@ def of_memory(reply: str) -> str:
 
 
 def table(found: Found) -> str:
-    """The Markdown table."""
-    lines = [f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}"]
+    """The Markdown table: a row for all transitions with the same outcomes."""
+    moves: dict[tuple[str, ...], list[str]] = {}
     for move, (verb, scenes) in _ROWS.items():
         wire = found["between"][verb]
-        cells = [move, *(_wire(wire, kind) for kind in ("request lost", "reply lost"))]
+        cells = [_wire(wire, kind) for kind in ("request lost", "reply lost")]
         cells += [_worst(found[column][scene] for scene in scenes) for column in ("inside", "types", "memory")]
-        lines.append(f"| {' | '.join(cells)} |")
+        moves.setdefault(tuple(cells), []).append(move)
+    lines = [f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}"]
+    lines += [f"| {' | '.join(('; '.join(same), *cells))} |" for cells, same in moves.items()]
     return "\n".join(lines) + "\n"
 
 
