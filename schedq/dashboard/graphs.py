@@ -20,7 +20,7 @@ _LONGEST: Final = 20
 MARKS: Final = {
     "completed": "✓", "failed": "✗", "running": "▶", "waiting": "…", "skipped": "–", "cancelled": "⊘",
 }  # fmt: skip
-"""What stands before a node's name, so that its state is not told by colour alone."""
+"""What stands before a node's name, so that its state is not told by color alone."""
 
 
 class Box(NamedTuple):
