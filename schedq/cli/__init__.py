@@ -30,6 +30,7 @@ _SECTIONS: Final = {
         "workers": ("stats:workers", "List live workers and what each runs; ask one to stop."),
         "jobs": ("jobs", "List the jobs of a queue by state, page by page."),
         "job": ("jobs:job", "Show everything that is stored about one job."),
+        "workflows": ("run_tree:workflows", "List runs of workflows: what each waits for, how far it is."),
         "result": ("result", "Print the result of a job; --wait waits for it."),
         "why": ("why", "Explain why a job is not running."),
         "forecast": ("forecast", "Show what is due when, as a bar chart."),

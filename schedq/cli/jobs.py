@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -21,7 +20,7 @@ from schedq.cli.params import (
     redis_option,
 )
 from schedq.cli.queue_argument import QueueCommand, queue_argument
-from schedq.cli.queues import must_be_known, only_queue, open_queue, queue_of_job, warn_if_no_task
+from schedq.cli.queues import must_be_known, only_queue, open_queue, queue_of_job, typed_again, warn_if_no_task
 from schedq.inspect import display, runs
 from schedq.inspect.plain import plain
 from schedq.inspect.search import STATES, USUALLY_LOOKED
@@ -208,7 +207,7 @@ def _list_all(
     if as_json:
         _show_json(name, pages, offset=offset, next_offset=offset + limit if more else None)
         return
-    again = _again(name, redis_url, limit)
+    again = typed_again("jobs", name, redis_url, limit)
     for page in pages:
         if page.total or states:
             rest = f"{again} --state {page.state} --offset {offset + limit}" if page.rows and page.state in more else ""
@@ -248,7 +247,7 @@ def _list_matching(
         looked = {page.state: page.looked for page in pages}
         _show_json(name, pages, looked=looked, cursors={page.state: page.cursor for page in pages if page.cursor})
         return
-    again = _again(name, redis_url, limit) + filters.as_arguments()
+    again = typed_again("jobs", name, redis_url, limit) + filters.as_arguments()
     shown = [page for page in pages if page.rows or page.cursor]
     for page in pages if states else shown:
         summary = f"{len(page.rows):,} found, {page.looked:,} of {page.total:,} searched{page.kept}"
@@ -350,12 +349,6 @@ def _cells(record: JobRecord, field: str, titles: tuple[str, ...], now_ms: int) 
         "error": record.last_error.strip().partition("\n")[0] or display.NOTHING,
     }
     return [record.id, *(texts.get(title, clock) for title in titles)]
-
-
-def _again(name: str, redis_url: str | None, limit: int) -> str:
-    """The command as it was typed, but without a URL that may contain a password."""
-    where = "" if redis_url is None else f" --redis {'URL' if '@' in redis_url else shlex.quote(redis_url)}"
-    return f"schedq jobs {name}{where} --limit {limit}"
 
 
 @click.command(

@@ -271,12 +271,11 @@ class FilterOptions:
         return f" ({words})" if words else ""
 
 
+task_option: Final = click.option("--task", type=_TASK, metavar="T", help="Only jobs that call this task.")
 filter_options: Final = option_group(
     "filters",
     FilterOptions,
-    click.option(
-        "--task", type=Offered("text", _not_empty, offers.tasks), metavar="T", help="Only jobs that call this task."
-    ),
+    task_option,
     click.option("--older", "older_than", type=DURATION, metavar="D", help=f"Only jobs at least this old ({_AGE})."),
     click.option("--newer", "newer_than", type=DURATION, metavar="D", help="Only jobs at most this old."),
     click.option(

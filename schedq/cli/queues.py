@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import shlex
 import sys
 import threading
 import traceback
@@ -403,6 +404,12 @@ def warn_if_no_task(queue: Queue, tasks: Iterable[str]) -> None:
     others = f"; they have {_listed(known)}" if known else "; they have none"
     for task in sorted(wanted.difference(known))[:_MOST_NAMED]:
         warn(f"no live worker of queue {queue.name} has a task {task!r}{nearest(task, known) or others}")
+
+
+def typed_again(command: str, name: str, redis_url: str | None, limit: int) -> str:
+    """A command on a queue as it was typed, but without a URL that may contain a password."""
+    where = "" if redis_url is None else f" --redis {'URL' if '@' in redis_url else shlex.quote(redis_url)}"
+    return f"schedq {command} {name}{where} --limit {limit}"
 
 
 def at_once(ask: Callable[[], Iterable[T]]) -> list[T]:

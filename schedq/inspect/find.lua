@@ -24,6 +24,7 @@ ARGV  jobs, clock
       of_gate: the job's gate, or ''
       of_key: its key there, or ''
       header: part of the stored headers, or ''
+      runs: '', or for runs of workflows only: words, one a line, of which the payloads of those without a record have one
       anchors...: ids at the position (of a zset: the last one looked at); none at the beginning
 Returns  {LOOKED | MOVED, now, length of the source, entries looked at, next position, {ids at that position}, per match:
          {id, due instant or '', {field, value, ...}}}; no ids at the next position means that this was the end
@@ -96,12 +97,13 @@ local function want(field)
   if not slot[field] then wanted[#wanted + 1] = field slot[field] = #wanted end
 end
 if least_age or most_age then want(age_field) end
-if word ~= '' or text ~= '' or carry == 'payload' then want('payload') end
+if word ~= '' or text ~= '' or runs ~= '' or carry == 'payload' then want('payload') end
 if text ~= '' or error_text ~= '' then want('last_error') end
 if unique ~= '' then want('unique') end
 if of_gate ~= '' then want('gate') end
 if of_key ~= '' then want('key') end
 if header ~= '' then want('headers') end
+if runs ~= '' then want('run') end
 
 local AT_REST = {pending = {pending = true}, delayed = {pending = true, delayed = true}}
 local function is_of_state(status)
@@ -117,6 +119,12 @@ end
 
 local function holds(stored, part) return stored and string.find(stored, part, 1, true) ~= nil end
 
+local function has_word(payload)
+  for part in string.gmatch(runs, '[^\n]+') do
+    if holds(payload, part) then return true end
+  end
+end
+
 local function matches(job)
   if not is_of_state(job[1]) or not is_old_enough(slot[age_field] and job[slot[age_field]]) then return false end
   local payload, failure = slot.payload and job[slot.payload], slot.last_error and job[slot.last_error]
@@ -124,6 +132,7 @@ local function matches(job)
   if of_gate ~= '' and job[slot.gate] ~= of_gate then return false end
   if of_key ~= '' and job[slot.key] ~= of_key then return false end
   if header ~= '' and not holds(job[slot.headers], header) then return false end
+  if runs ~= '' and not job[slot.run] and not has_word(payload) then return false end
   if word ~= '' and not holds(payload, word) then return false end
   if error_text ~= '' and not holds(failure, error_text) then return false end
   return text == '' or holds(payload, text) or holds(failure, text)
@@ -131,7 +140,7 @@ end
 
 local function carried(id, job)
   if carry == 'id' then return {} end
-  if carry == 'payload' then 
+  if carry == 'payload' then
     return {'payload', job[slot.payload] or '', slot.headers and 'headers', slot.headers and job[slot.headers]}
   end
   local count = redis.pcall('HLEN', jobs .. id)

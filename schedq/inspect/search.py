@@ -47,6 +47,8 @@ class Filter:
         gate: the jobs' gate.
         key: their key there.
         header: NAME=VALUE of one of their headers, or text in the value of one.
+        runs: only runs of workflows: jobs with a record of one, and those of these tasks, which may not have begun; for
+            scans that read all fields.
     """
 
     task: str = ""
@@ -58,6 +60,7 @@ class Filter:
     gate: str = ""
     key: str = ""
     header: str = ""
+    runs: tuple[str, ...] | None = None
 
     @classmethod
     def of(
@@ -95,7 +98,21 @@ class Filter:
     @property
     def word(self) -> str:
         """The longest part of the task's name that every JSON encoder writes unescaped."""
-        return max(re.findall(r"[A-Za-z0-9_]+", self.task), key=len, default="")
+        return _word(self.task)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The texts that the script compares with, by its arguments; for `runs` a word of each task on its own line."""
+        return {
+            "word": self.word,
+            "text": self.text,
+            "error_text": self.error,
+            "unique": self.unique,
+            "of_gate": self.gate,
+            "of_key": self.key,
+            "header": self.header_part,
+            "runs": "" if self.runs is None else "\n" + "\n".join(_word(task) or '"' for task in self.runs),
+        }
 
     def says(self) -> str:
         """The filter in words, '' for none."""
@@ -120,24 +137,31 @@ class Filter:
 
     def accepts(self, fields: Sequence[str]) -> bool:
         """Whether a job's fields have the header and its payload calls the task, as far as the filter has them."""
-        if not (self.task or self.header):
+        if not (self.task or self.header) and self.runs is None:
             return True
         job = pairs(fields)
         if self.header and not self._is_in(headers_of(job.get("headers"))):
             return False
-        if not self.task:
+        is_run = self.runs is None or "run" in job
+        if is_run and not self.task:
             return True
         try:
             found = decode(job.get("payload", ""))
         except UnreadablePayload:
             return False
-        return is_task_call(found) and found["task"] == self.task
+        return (
+            is_task_call(found) and self.task in ("", found["task"]) and (is_run or found["task"] in (self.runs or ()))
+        )
 
     def _is_in(self, headers: Mapping[str, str]) -> bool:
         name, is_named, value = self.header.partition("=")
         if name and is_named:
             return headers.get(name) == value
         return any(self.header in each for each in headers.values())
+
+
+def _word(task: str) -> str:
+    return max(re.findall(r"[A-Za-z0-9_]+", task), key=len, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +226,8 @@ def checked_state(state: object, states: Sequence[str] = STATES) -> str:
 _FIND: Final = Binding(
     "find",
     *("source", "order", "state", "position", "length", "most", "carry"),
-    *("age_field", "least_age", "most_age", "word", "text", "error_text", "unique", "of_gate", "of_key", "header"),
-    "anchors",
+    *("age_field", "least_age", "most_age", "word", "text", "error_text", "unique", "of_gate", "of_key"),
+    *("header", "runs", "anchors"),
 )
 MOST_FOUND: Final = 150
 """The most jobs that one script returns."""
@@ -295,13 +319,7 @@ def scan_page(
             age_field=_AGES[state],
             least_age="" if wanted.older_ms is None else wanted.older_ms,
             most_age="" if wanted.newer_ms is None else wanted.newer_ms,
-            word=wanted.word,
-            text=wanted.text,
-            error_text=wanted.error,
-            unique=wanted.unique,
-            of_gate=wanted.gate,
-            of_key=wanted.key,
-            header=wanted.header_part,
+            **wanted.words,
             anchors=cursor.there,
         ),
         partial(_scan_page, cursor.state),

@@ -200,6 +200,13 @@ def read(queue: Settings, name: str) -> RoundTrips[dict[str, str]]:
     return of_replies((yield reading(queue, name)))
 
 
+def read_these(queue: Settings, names: Sequence[str]) -> RoundTrips[dict[str, dict[str, str]]]:
+    """What `read` returns of each of these groups that there are, in one round trip."""
+    replies = (yield [ask for name in names for ask in reading(queue, name)]) if names else []
+    found = {name: of_replies(replies[2 * n : 2 * n + 2]) for n, name in enumerate(names)}
+    return {name: fields for name, fields in found.items() if fields}
+
+
 def reading(queue: Settings, name: str) -> list[Operation[Any]]:
     """The operations that read a group."""
     key = queue.keys.group(name)
@@ -282,9 +289,8 @@ def _status(status: str | None, closed: str | None) -> str:
 def list_groups(queue: Settings, limit: int, offset: int = 0) -> RoundTrips[list[BatchProgress]]:
     """Groups: first those that need attention soonest, which are those that have not ended."""
     names = yield from _names(queue, offset, limit)
-    replies = (yield [ask for name in names for ask in reading(queue, name)]) if names else []
-    read = ((name, of_replies(replies[2 * n : 2 * n + 2])) for n, name in enumerate(names))
-    return [BatchProgress.from_fields(name, fields, int(fields["waiting"])) for name, fields in read if fields]
+    read = (yield from read_these(queue, names)).items()
+    return [BatchProgress.from_fields(name, fields, int(fields["waiting"])) for name, fields in read]
 
 
 def results(queue: Settings, name: str, start: int) -> RoundTrips[tuple[list[tuple[int, Any]], int]]:

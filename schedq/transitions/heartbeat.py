@@ -107,6 +107,7 @@ class WorkerRecord:
             task, why, since_ms.
         definitions: digests of the schedules declared in its code.
         tells_definitions: whether it reports them; workers of older releases of schedq do not.
+        workflows: names of those of its tasks that are workflows.
     """
 
     id: str
@@ -125,6 +126,7 @@ class WorkerRecord:
     stuck_jobs: tuple[dict[str, Any], ...] = ()
     definitions: tuple[str, ...] = ()
     tells_definitions: bool = True
+    workflows: tuple[str, ...] = ()
 
     @property
     def is_stuck(self) -> bool:
@@ -142,21 +144,26 @@ class WorkerRecord:
             concurrency=whole(fields.get("concurrency")),
             running=whole(fields.get("running")),
             jobs=tuple(job for job in _list(fields.get("jobs")) if isinstance(job, dict)),
-            tasks=tuple(task for task in _list(fields.get("tasks")) if isinstance(task, str)),
+            tasks=_texts(fields.get("tasks")),
             has_handler=fields.get("has_handler") != "0",
             is_stopping="stop" in fields,
             version=fields.get("version", ""),
-            definitions=tuple(digest for digest in _list(fields.get("definitions")) if isinstance(digest, str)),
+            definitions=_texts(fields.get("definitions")),
             tells_definitions="definitions" in fields,
             seen_at_ms=seen_at_ms,
             stuck=whole(fields.get("stuck")),
             stuck_jobs=tuple(job for job in _list(fields.get("stuck_jobs")) if isinstance(job, dict)),
+            workflows=_texts(fields.get("workflows")),
         )
 
 
 def _list(text: str | None) -> list[Any]:
     found = loaded(text)
     return found if isinstance(found, list) else []
+
+
+def _texts(text: str | None) -> tuple[str, ...]:
+    return tuple(each for each in _list(text) if isinstance(each, str))
 
 
 def workers(queue: Settings) -> RoundTrips[list[WorkerRecord]]:

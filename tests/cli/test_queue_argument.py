@@ -27,6 +27,7 @@ BY_BOTH = {
     "gates ls": ["gates", "ls"],
     "batches ls": ["batches", "ls"],
     "schedules ls": ["schedules", "ls"],
+    "workflows ls": ["workflows", "ls"],
 }
 
 
@@ -48,7 +49,7 @@ def test_every_command_on_a_queue_takes_it_as_an_option(name: str):
 def test_both_ways_are_the_same(words: list[str], run: Run, make_queue: Callable[..., Queue]):
     for name in ("mail", "reports"):
         make_queue(name).enqueue(name)
-    command = words[:2] if words[0] in ("gates", "batches", "schedules") else words[:1]
+    command = words[:2] if words[0] in ("gates", "batches", "schedules", "workflows") else words[:1]
     rest = words[len(command) :]
 
     by_place = run(*command, "reports", *rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from schedq.model.runs import RunWait
 from schedq.queue.task import Task
 from schedq.transitions import run as requests
 from tests.cli.conftest import Run
-from tests.cli.scenes import claimed
+from tests.cli.scenes import beat, claimed
 from tests.state import State
 from tests.transitions.run_scenes import begun, step
 
@@ -147,3 +148,41 @@ def test_what_is_no_flow_is_not_paused(run: Run, queue: Queue):
     assert "is not one of a flow" in run("pause", "mail", "--flow", job_id).complaint
     assert "has ended, or does not exist" in run("resume", "mail", "--flow", "none").complaint
     assert "not both" in run("pause", "mail", "--flow", job_id, "--task", "send").complaint
+
+
+def test_runs_are_listed_with_what_they_wait_for(run: Run, queue: Queue):
+    job_id = suspended(queue)
+    queue.enqueue({"task": "other"})
+
+    title, row, summary = run("workflows", "ls").lines
+
+    assert title.split() == ["id", "state", "task", "done", "took", "note"]
+    assert re.match(rf"{job_id} +delayed +1 +\d+ m?s +it has waited \d+ m?s for a message on topic", row)
+    assert summary == "queue mail: 1 run, 2 of 2 jobs looked at"
+
+
+def test_runs_that_have_not_begun_are_known_by_their_task(run: Run, queue: Queue):
+    queue.enqueue({"task": "import"}, job_id="later", delay=600)
+    queue.enqueue({"task": "other"})
+    assert run("workflows", "ls").lines == ["queue mail: 0 runs, 2 of 2 jobs looked at"]
+
+    beat(queue, "w-1", tasks='["import", "other"]', workflows='["import", "é"]')
+
+    assert run("workflows", "ls").lines[1].split()[:4] == ["later", "delayed", "import", "0"]
+    (later,) = run("workflows", "ls", "--task", "import", "--json").json["runs"]
+    assert later["waits"].startswith("it is due in")
+    assert run("workflows", "ls", "--task", "other").lines == ["queue mail: 0 runs, 2 of 2 jobs looked at"]
+    assert "did you mean import?" in run("workflows", "ls", "--task", "impot").err
+
+
+def test_a_long_list_says_how_it_continues(run: Run, queue: Queue):
+    beat(queue, "w-1", tasks='["import"]', workflows='["import"]')
+    queue.enqueue_many([{"task": "import"}] * 3)
+
+    *_, summary, ahead = run("workflows", "ls", "mail", "--limit", "2", "--task", "import").lines
+
+    assert summary == "queue mail: 2 runs, 2 of 3 jobs looked at"
+    said, _, command = ahead.partition(": schedq ")
+    assert said == "there may be more pending ones"
+    assert run(*command.split()).lines[-1] == "queue mail: 1 run, 1 of 3 jobs looked at"
+    assert "cursor 'x' was not returned" in run("workflows", "ls", "--cursor", "x").complaint

@@ -33,7 +33,14 @@ def busy(queue: Queue) -> Queue:
     queue.enqueue({"task": "send_email", "args": [TEXT, 5]}, delay=86_400 * 3)
     queue.schedules.upsert("nightly-report-of-everything", cron="0 3 * * *", task="x", tz="Europe/Berlin", args=[TEXT])
     jobs = [{"id": "01k8hnuder000p3t0vn97m0km9", "task": "send_email", "started_at_ms": int(time.time() * 1000) - 5000}]
-    beat(queue, "reports-7d4b9c6f5-4711-k3x9ab", running=1, jobs=json.dumps(jobs), host="reports-7d4b9c6f5")
+    beat(
+        queue,
+        "reports-7d4b9c6f5-4711-k3x9ab",
+        running=1,
+        jobs=json.dumps(jobs),
+        host="reports-7d4b9c6f5",
+        workflows='["send_email"]',
+    )
     queue.gates.set("api-of-the-partner", concurrency=10)
     with queue.batch("a-batch-with-a-long-name-2027-03", send_email) as batch:
         batch.add([TEXT])
@@ -51,6 +58,7 @@ SHOWN = {
     "stats": r"^mail +\d+ +\d+ +\d+ +\d+ +\d+ +in [23] d",
     "stats mail": r"next due +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \+0\d00 \(in [^)]+\)",
     "batches ls mail": r"^a-batch-with-a-long-name-2027-03 ",
+    "workflows ls mail": r"^\w{26} +delayed +sen.* 0 .*[\d.]+ m?s\b",
     "gates ls mail": r"^api-of-the-partner +0 +0 +0 +0 of 10",
 }
 

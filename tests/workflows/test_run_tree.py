@@ -90,7 +90,7 @@ def test_what_was_undone_is_said_at_its_step(trip: Any, tester: QueueTester):
 
     assert (node.state, [each.note for each in node.below[1].below]) == (
         "cancelled",
-        ["undone", "ConnectionError: the bank is away"],
+        ["undone", "try 1 failed with ConnectionError: the bank is away"],
     )
 
 

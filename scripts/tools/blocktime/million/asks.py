@@ -132,7 +132,13 @@ def commands(million: MillionJobs) -> Iterator[list[str]]:
     yield ["tasks", NAME]
     yield ["workers"]
     yield ["top", "--once"]
-    for words in (["gates", "ls"], ["gates", "show", "gate1"], ["batches", "ls"], ["batches", "failures", BATCH]):
+    for words in (
+        ["workflows", "ls"],
+        ["gates", "ls"],
+        ["gates", "show", "gate1"],
+        ["batches", "ls"],
+        ["batches", "failures", BATCH],
+    ):
         yield [*words, *here]
     yield ["batches", "show", BATCH]
     yield ["job", middle]
@@ -153,6 +159,7 @@ def pages(million: MillionJobs) -> Iterator[str]:
     yield f"{here}/gates"
     yield f"{here}/gates/gate1"
     yield f"{here}/batches"
+    yield f"{here}/workflows"
     yield f"{here}/new"
     for state in ("pending", "delayed", "failed"):
         yield f"{here}/jobs?state={state}"
