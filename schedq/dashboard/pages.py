@@ -21,6 +21,7 @@ from schedq.errors import Conflict, SchedqError, UsageError
 from schedq.inspect.batches import arguments, batch_facts
 from schedq.inspect.overview import Pulse
 from schedq.inspect.queue_names import existing, nearest
+from schedq.inspect.run_tree import run_of
 from schedq.inspect.samples import MOST_SAMPLES, Sample, newest, rate
 from schedq.inspect.stats import Stats, stats
 from schedq.inspect.timeline import OVER, RETRY, STEP_KIND, WAITING, Timeline, TimelineEvent
@@ -311,6 +312,9 @@ async def _delayed(request: Request, queue: AsyncQueue) -> PageData:
 # -- one job
 
 _MOST_EVENTS: Final = 200
+_MOST_CHILDREN: Final = 100
+_MANY_ROWS: Final = 100
+"""The rows of a chart from which on its page is sent less often."""
 _KINDS: Final = {
     "completed": "good",
     "running": "good",
@@ -345,6 +349,8 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
     """Everything stored about one job, why it is not running, and its history."""
     job_id, inspector = request.path_params["job_id"], queue.inspector
     why, line, record = await asyncio.gather(inspector.why(job_id), inspector.timeline(job_id), queue.get_job(job_id))
+    run = None if record is None else await queue._drive(run_of(queue.settings, record, 1, [_MOST_CHILDREN]))
+    chart = None if record is None or run is None else runs.chart(run, record, why.now_ms)
     context = {
         "id": job_id,
         "job": record,
@@ -361,11 +367,12 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
         "ttls": [] if record is None else [(name, span(ms)) for name, ms in record.ttls_ms.items()],
         "task": record.payload["task"] if record is not None and is_task_call(record.payload) else "",
         "actions": ACTIONS_OF.get(record.status, ()) if record is not None else (),
-        "steps": runs.steps(record) if record is not None else [],
+        "run": chart,
         "messages": runs.messages(record) if record is not None else [],
         "takes_messages": record is not None and record.status not in FINISHED and "run" in record.fields,
     }
-    return PageData("job.html", context, 200 if why.is_known else 404)
+    every_s = _COSTLY_EVERY_S if chart is not None and len(chart.rows) > _MANY_ROWS else 1.0
+    return PageData("job.html", context, 200 if why.is_known else 404, every_s)
 
 
 def _event(line: Timeline, event: TimelineEvent) -> Event:
@@ -480,6 +487,7 @@ PAGES: Final[Mapping[str, Page]] = {
     "/queues/{name}/gates/{gate}": _of_queue("gates", gate_page),
     "/queues/{name}/batches": _of_queue("batches", _batches),
     "/queues/{name}/batches/{batch}": _of_queue("batches", _batch),
+    "/queues/{name}/workflows": _of_queue("workflows", runs.page),
     "/queues/{name}/workers": _of_queue("workers", _workers),
     "/queues/{name}/log": _of_queue("log", log_page.page),
     "/queues/{name}/tasks": _of_queue("tasks", tasks.tasks_page),

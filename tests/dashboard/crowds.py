@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any, Final
 
 from schedq import Progress, Rate
+from schedq.model import outcome
+from schedq.model.runs import RunWait, beginning
+from schedq.transitions import run
 from tests.inspect.scenes import report
 
+RUN: Final = "order-17-of-a-customer-far-away"
 BATCH: Final = "quarterly-reports-of-a-company-far-away"
 
 
@@ -16,9 +22,29 @@ def fail_all(queue: Any, count: int) -> None:
         queue.fail(job, f"smtp timeout after {job.attempts} s")
 
 
+def recorded(queue: Any, job: Any, name: str, word: str = "ok", value: object = None, took_ms: int = 5) -> None:
+    """Record an operation of a run."""
+    now_ms = int(time.time() * 1000)
+    memo = json.dumps([name.split("/")[-1].split()[0], word, value, now_ms - took_ms, now_ms, 1])
+    queue._ask(run.step(queue.settings, job, name, memo))
+
+
+def suspended(queue: Any) -> None:
+    """A run that waits in a branch; the only job."""
+    queue.enqueue({"task": "reports.quarterly.fulfil_an_order", "args": [17]}, job_id=RUN)
+    job = queue.claim()
+    job.run = beginning(1, job.claimed_at_ms, None)
+    recorded(queue, job, "step charge", value={"receipt": "w" * 200})
+    recorded(queue, job, "1.bank/step ask the other bank", "error", "ConnectionError: the bank is away " * 9, 20)
+    recorded(queue, job, "1.mail/receive", "timeout", took_ms=10)
+    waits = [RunWait("receive", "1.mail/receive#2", None, "verdict"), RunWait("sleep", "1.late/sleep", 1 << 42)]
+    queue.settle(outcome.suspended(job, waits))
+
+
 def crowded(queue: Any) -> str:
     """A queue with something on each page; a failed job."""
     queue.purge()
+    suspended(queue)
     fail_all(queue, 3)
     queue.enqueue_many([{"task": "send_email", "args": ["ada@example.org", "w" * 300]}] * 3)
     queue.complete(queue.claim())

@@ -46,6 +46,8 @@ PAGES = (
     "/queues/mail/gates/g0",
     "/queues/mail/batches",
     "/queues/mail/batches/b0",
+    "/queues/mail/workflows",
+    "/queues/mail/workflows?state=failed&task=" + quote(HOSTILE[0], safe=""),
     "/queues/mail/workers",
     "/queues/mail/log",
     *(f"/jobs?state={state}" for state in ("pending", "delayed", "processing", "completed", "failed", "broken")),
@@ -67,6 +69,8 @@ def fill(raw: Any) -> None:
         )
         job = dict.fromkeys([*fields.split(), text], text)
         job |= {"progress": json.dumps({"done": 1, "total": 2, "note": text}), "meta": json.dumps({text: text})}
+        job |= {"run": text, "waits": json.dumps([["receive", text, None, text]]), f"tries:{text}": f"1 2 3 {text}"}
+        job |= {f"step:1.{text}/{text}": json.dumps([text, text, text, 1, 2, 3, n])}
         line = json.dumps({"attempt": 1, "worker": text, "outcome": text, "error": text, "ended_at_ms": text})
         for place in ("pending", "processing", "completed", "failed", "cancelled"):
             for job_id in (f"{place}{n}", text):

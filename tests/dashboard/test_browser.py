@@ -18,7 +18,7 @@ from schedq.dashboard import create_app
 from schedq.model import outcome
 from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE, inaccessible
 from tests.dashboard.conftest import TOKEN, Running, Served
-from tests.dashboard.crowds import BATCH, crowded, fail_all
+from tests.dashboard.crowds import BATCH, RUN, crowded, fail_all
 from tests.dashboard.hostility import PAGES, fill
 from tests.inspect.scenes import report
 from tests.servers import Server
@@ -420,13 +420,14 @@ def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page
     job_id = crowded(mail)
     PICTURES.mkdir(exist_ok=True)
     page = open_page("/", viewport={"width": width, "height": 800}, color_scheme=scheme)
-    lists = ("failed", "delayed", "schedules", "workers", "log", "gates", "batches", "tasks", "new")
+    lists = ("failed", "delayed", "schedules", "workers", "log", "gates", "batches", "workflows", "tasks", "new")
     paths = ("jobs?state=failed", f"jobs/{job_id}", f"batches/{BATCH}", *lists)
     names = {"overview": "/", "queue": "/queues/mail"} | {
         path.partition("?")[0].partition("/")[0] + ("-one" if "/" in path else ""): f"/queues/mail/{path}"
         for path in paths
     }
     names["running"] = "/queues/mail/jobs?state=processing"
+    names["run"] = f"/queues/mail/jobs/{RUN}"
     names["schedule"] = "/queues/mail/schedules/nightly-report-of-everything"
     names["task"] = "/queues/mail/tasks/send_email"
     names["gate"] = "/queues/mail/gates/payments-of-a-bank-far-away"
@@ -457,6 +458,8 @@ def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, 
         "gates",
         "batches",
         f"batches/{BATCH}",
+        "workflows",
+        f"jobs/{RUN}",
         "tasks",
         "tasks/send_email",
     )

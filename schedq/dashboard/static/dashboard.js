@@ -221,7 +221,7 @@
         filter.focus();
       }
     } else if (before === "g") {
-      const words = { o: "All queues", t: "Tasks", j: "Jobs", b: "Batches", f: "Failed", d: "Delayed", s: "Schedules", w: "Workers", l: "Log" };
+      const words = { o: "All queues", t: "Tasks", j: "Jobs", b: "Batches", f: "Failed", d: "Delayed", s: "Schedules", w: "Workers", k: "Workflows", l: "Log" };
       const tab = [...document.querySelectorAll(".tabs a")].find((a) => a.textContent === words[event.key]);
       if (tab) tab.click();
     }
