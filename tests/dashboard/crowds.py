@@ -12,6 +12,7 @@ from schedq.model.runs import RunWait, beginning
 from schedq.transitions import run
 from tests.inspect.scenes import report
 
+FLOW: Final = "quarterly-report-of-everything-7"
 RUN: Final = "order-17-of-a-customer-far-away"
 BATCH: Final = "quarterly-reports-of-a-company-far-away"
 
@@ -41,10 +42,32 @@ def suspended(queue: Any) -> None:
     queue.settle(outcome.suspended(job, waits))
 
 
+def flowing(queue: Any) -> None:
+    """A flow with nodes in all states, which waits for one; the next job."""
+    task = queue.task(lambda *_: None, name="reports.quarterly.extract", max_attempts=1)
+    flow = queue.flow("quarterly-report-of-everything")
+    good, bad = flow.call(task), flow.options(name="extract from the shop far away").call(task)
+    flow.options(after=bad, name="a skipped one").call(task)
+    lost = flow.options(name="the slow machine").call(task)
+    flow.first(good, lost)
+    runs = flow.options(after=good).map(task, [1, 2, 3])
+    flow.options(after=[runs, bad], when="ended", name="clean up").call(task)
+    flow.start(job_id=FLOW)
+    job = queue.claim()
+    job.run = beginning(1, job.claimed_at_ms, None, is_flow=True)
+    recorded(queue, job, "plan")
+    recorded(queue, job, "1.0/extract", took_ms=400)
+    recorded(queue, job, "1.1/extract from the shop far away", "error", "ConnectionError: the shop is away " * 9, 20)
+    recorded(queue, job, "1.4/first", value=0)
+    recorded(queue, job, "1.3/the slow machine", "cancelled")
+    queue.settle(outcome.suspended(job, [RunWait("map", "1.5/extract 2", None, "", "run-1")]))
+
+
 def crowded(queue: Any) -> str:
     """A queue with something on each page; a failed job."""
     queue.purge()
     suspended(queue)
+    flowing(queue)
     fail_all(queue, 3)
     queue.enqueue_many([{"task": "send_email", "args": ["ada@example.org", "w" * 300]}] * 3)
     queue.complete(queue.claim())

@@ -18,7 +18,7 @@ from schedq.dashboard import create_app
 from schedq.model import outcome
 from tests.dashboard.appearance import BROKEN, OVERLAPPING, PALE, inaccessible
 from tests.dashboard.conftest import TOKEN, Running, Served
-from tests.dashboard.crowds import BATCH, RUN, crowded, fail_all
+from tests.dashboard.crowds import BATCH, FLOW, RUN, crowded, fail_all
 from tests.dashboard.hostility import PAGES, fill
 from tests.inspect.scenes import report
 from tests.servers import Server
@@ -427,7 +427,7 @@ def test_pages_fit_the_screen_and_can_be_read(scheme: Any, width: int, open_page
         for path in paths
     }
     names["running"] = "/queues/mail/jobs?state=processing"
-    names["run"] = f"/queues/mail/jobs/{RUN}"
+    names["run"], names["flow"] = f"/queues/mail/jobs/{RUN}", f"/queues/mail/jobs/{FLOW}"
     names["schedule"] = "/queues/mail/schedules/nightly-report-of-everything"
     names["task"] = "/queues/mail/tasks/send_email"
     names["gate"] = "/queues/mail/gates/payments-of-a-bank-far-away"
@@ -460,6 +460,7 @@ def test_on_a_telephone_no_texts_overlap_and_no_word_is_broken(open_page: Open, 
         f"batches/{BATCH}",
         "workflows",
         f"jobs/{RUN}",
+        f"jobs/{FLOW}",
         "tasks",
         "tasks/send_email",
     )
