@@ -60,7 +60,14 @@ def ls(
         return
     if page.runs:
         rows = [
-            (it["id"], it["state"], it["task"], f"{it['operations']:,}", span(it["took_ms"]), it["undo"] or it["waits"])
+            (
+                it["id"],
+                it["state"],
+                f"{it['task']} {it['flow']}".strip(),
+                f"{it['operations']:,}",
+                span(it["took_ms"]),
+                it["undo"] or it["waits"],
+            )
             for it in page.runs
         ]
         output.show(output.table(["id", "state", "task", "done", "took", "note"], rows, right=["done"], times=(1, 4)))

@@ -14,12 +14,10 @@ from starlette.requests import Request
 from schedq.dashboard import help_pages, log_page, runs, tasks
 from schedq.dashboard.charts import WINDOWS, charts, forecast_chart, sparklines, window_of
 from schedq.dashboard.gates import gate_page, gates_page
-from schedq.dashboard.graphs import drawing
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData
 from schedq.dashboard.security import Refusal, inner_path
 from schedq.errors import Conflict, SchedqError, UsageError
-from schedq.inspect import flows
 from schedq.inspect.batches import arguments, batch_facts
 from schedq.inspect.overview import Pulse
 from schedq.inspect.queue_names import existing, nearest
@@ -353,8 +351,7 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
     why, line, record = await asyncio.gather(inspector.why(job_id), inspector.timeline(job_id), queue.get_job(job_id))
     run = None if record is None else await queue._drive(run_of(queue.settings, record, 1, [_MOST_CHILDREN]))
     chart = None if record is None or run is None else runs.chart(run, record, why.now_ms)
-    graph = None if record is None else drawing(flows.nodes(record))
-    context = {
+    context = ({} if record is None else runs.flow_facts(record)) | {
         "id": job_id,
         "job": record,
         "why": why,
@@ -371,7 +368,6 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
         "task": record.payload["task"] if record is not None and is_task_call(record.payload) else "",
         "actions": ACTIONS_OF.get(record.status, ()) if record is not None else (),
         "run": chart,
-        "graph": graph,
         "messages": runs.messages(record) if record is not None else [],
         "takes_messages": record is not None and record.status not in FINISHED and "run" in record.fields,
     }

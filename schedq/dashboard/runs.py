@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
+from schedq.dashboard.graphs import drawing
 from schedq.dashboard.rendering import PageData
 from schedq.dashboard.security import Refusal
 from schedq.errors import UsageError
-from schedq.inspect import runs
+from schedq.inspect import flows, runs
 from schedq.inspect.run_tree import STATES, Node, ended_ms, run_list
 from schedq.inspect.search import USUALLY_LOOKED
 from schedq.model.escaping import harmless
+from schedq.model.graph import flow_name
 from schedq.model.records import JobRecord
 from schedq.model.runs import Run, checked_topic
 from schedq.model.tasks import is_task_name
@@ -78,6 +80,11 @@ async def send(queue: AsyncQueue, job_id: str, message: Mapping[str, str]) -> tu
     if not is_sent:
         raise UsageError(f"job {job_id} takes no message: it has ended, or does not exist")
     return f"a message on topic {topic} was sent to job {job_id}", 1
+
+
+def flow_facts(record: JobRecord) -> dict[str, Any]:
+    """What the page of a flow's job shows in addition: its name and its graph."""
+    return {"flow": flow_name(record.payload), "graph": drawing(flows.nodes(record))}
 
 
 # -- the chart of a run: a row for each operation and branch, with a bar from its begin to its end

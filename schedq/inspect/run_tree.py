@@ -11,6 +11,7 @@ from schedq.inspect.display import apart, count, instant
 from schedq.inspect.runs import awaited, error_of, since_ms, to_undo, waits_in_words
 from schedq.inspect.search import USUALLY_LOOKED, Filter, find
 from schedq.inspect.stats import get_job
+from schedq.model.graph import flow_name
 from schedq.model.groups import BatchProgress
 from schedq.model.lifecycle import CANCELLED, COMPLETED, DELAYED, FAILED, PENDING, PROCESSING
 from schedq.model.payload import clean_text
@@ -81,6 +82,7 @@ def _job(queue: Settings, job_id: str, deepest: int, left: list[int]) -> RoundTr
 def run_of(queue: Settings, record: JobRecord, deepest: int, left: list[int]) -> RoundTrips[Node]:
     """What the run of a job consists of, with the jobs below it so deep, and at most so many as are left."""
     task = record.payload["task"] if is_task_call(record.payload) else ""
+    task = f"{task} {name}" if (name := flow_name(record.payload)) else task
     took = max(0, ended_ms(record) - record.enqueued_at_ms) if ended_ms(record) else None
     node = Node(record.id, "job", record.status, took, task)
     branches = {"": node}
@@ -189,9 +191,9 @@ class RunPage(NamedTuple):
 
     Attributes:
         runs: of each state those that were found, in the order of `find`, a dict each: id and state of its job, which
-            is delayed while the run waits; task; operations, how many are done; began_at_ms, when it began or last
-            started over, and ended_at_ms, ms on Redis's clock or 0; took_ms, since it began or else was enqueued;
-            waits, for what in words; undo, what it undoes or has not undone, in words.
+            is delayed while the run waits; task; flow, the name of a started one; operations, how many are done;
+            began_at_ms, when it began or last started over, and ended_at_ms, ms on Redis's clock or 0; took_ms, since
+            it began or else was enqueued; waits, for what in words; undo, what it undoes or has not undone, in words.
         looked: how many jobs were looked at.
         total: how many jobs there are in these states.
         cursors: where the next page of a state begins, if its end was not reached.
@@ -251,6 +253,7 @@ def _summary(state: str, job: JobRecord, now_ms: int, batches: Mapping[str, Batc
         "id": job.id,
         "state": state,
         "task": job.payload["task"] if is_task_call(job.payload) else "",
+        "flow": clean_text(flow_name(job.payload), _BRIEF),
         "operations": run.steps,
         "began_at_ms": run.began_ms,
         "ended_at_ms": end_ms,

@@ -209,6 +209,14 @@ def _is_lost(state: NodeState) -> bool:
     return state.status == "skipped" and state.is_bad
 
 
+def flow_name(payload: Any) -> str:
+    """The name of the flow that a job of the library's task runs; '' for any other job."""
+    if not isinstance(payload, dict) or payload.get("task") != FLOW_TASK:
+        return ""
+    args = payload.get("args")
+    return str(args[0]) if isinstance(args, list) and args else ""
+
+
 def shown_name(name: str) -> str:
     """What people call an operation of a run: of a node of a graph without its number."""
     found = _MEMO.fullmatch(name)

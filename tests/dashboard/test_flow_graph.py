@@ -47,6 +47,7 @@ def test_the_page_draws_nodes_and_what_they_wait_for(visitor: Visitor, flow_id: 
     assert "<title>page: completed, " in page
     assert "runs after a failure</title>" in page
     assert "ValueError: no &lt;header&gt;</title>" in page
+    assert " etl</dd>" in page
     assert page.count('<path class="') == 4
     assert "5 nodes: 2 completed, 1 failed, 2 skipped. The table has each." in page
 
