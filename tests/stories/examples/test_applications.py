@@ -209,6 +209,7 @@ def test_the_documented_commands_run_a_workflow_of_each_kind(folder: Path, monke
         "research: Lima is warmer",
         "letters: 4",
         "night: model of 7000 rows",
+        "season: spring e1: 3 sizes e2: 3 sizes",
         "chord: trip: small photo-0, small photo-1, small photo-2, small photo-3, small photo-4",
         "chain: small photo-7 in the hall",
         "files: {'lines': 20000, 'cents': 99990000}",
