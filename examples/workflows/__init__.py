@@ -14,7 +14,8 @@ From the folder `examples`, with a Redis on localhost or `export REDIS_URL=embed
 - `signup.py`: four letters in thirty days.
 - `etl.py`: ten thousand files and a total, as a batch.
 - `album.py`: a Celery chord and a chain, migrated.
-- `nightly.py`: every night two extracts, then a model, and a clean-up whatever happens.
+- `nightly.py`: every night two extracts, then a model, and a clean-up whatever happens, declared as a flow.
+- `ladder.py`: a season of videos, each a flow of its own, with a race of two machines for its picture.
 
 `queues.py` has their queue and the length of a day, `worker.py` imports all of them for a worker. `__main__.py` starts
 one run of each, sends the messages that they wait for, and prints their results. Tests on virtual time:
