@@ -1,4 +1,4 @@
-"""Workflows and batches in seven small programs: waits of days, people, agents, nights, many files, and what follows.
+"""Workflows and batches in eight small programs: waits of days, people, agents, nights, many files, and what follows.
 
 From the folder `examples`, with a Redis on localhost or `export REDIS_URL=embedded://data`:
 
