@@ -34,5 +34,5 @@ def pause(queue: Settings, job_id: str, plain_tasks: Sequence[str], *, is_paused
     task = record.payload["task"] if is_task_call(record.payload) else ""
     if task != FLOW_TASK and (not Run.read(run).is_flow if run else task in plain_tasks):
         raise UsageError(f"job {job_id} is not one of a flow, so it can't be paused; cancel it, or pause its task")
-    (sent,) = yield [send.send(queue, job_id, CONTROL, is_paused, None, plain_tasks)]
+    (sent,) = yield [send.send(queue, job_id, CONTROL, [is_paused, Run.read(run).requeued], None, plain_tasks)]
     return bool(unwrap(sent))

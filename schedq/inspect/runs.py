@@ -48,16 +48,17 @@ def done(fields: Mapping[str, str]) -> list[Done]:
 
 def _shown(name: str, memo: Memo, is_flow: bool) -> str:  # noqa: FBT001 - within this module
     if is_flow and name.startswith(CONTROL_NAME):
-        return "pause" if memo.value else "resume"
+        return "pause" if isinstance(memo.value, list) and memo.value[:1] == [True] else "resume"
     return shown_name(name) if is_flow else name
 
 
 def is_paused(fields: Mapping[str, str]) -> bool:
     """Whether a flow is paused."""
-    if not Run.read(fields.get("run", "")).is_flow:
+    run = Run.read(fields.get("run", ""))
+    if not run.is_flow:
         return False
     controls = {name.removeprefix(STEP): Memo.read(text) for name, text in fields.items() if CONTROL_NAME in name}
-    return control_of({name: memo for name, memo in controls.items() if memo is not None})[0]
+    return control_of({name: memo for name, memo in controls.items() if memo is not None}, run.requeued)[0]
 
 
 def open_waits(fields: Mapping[str, str]) -> list[RunWait]:

@@ -50,6 +50,9 @@ class NodePlaceholder(ResultPlaceholder):
         made.owner, made.node, made.what = owner, node, what
         return made
 
+    def __format__(self, _: str) -> str:
+        raise UsageError(f"{self!r} is not known yet, so it can't be part of a text: give it to a node as it is")
+
     def __repr__(self) -> str:
         return f"the {self.what} of node {self.node}"
 
@@ -62,6 +65,11 @@ def filled_in(text: str, replace: Mapping[tuple[str, int], str]) -> str:
 def inputs_of(text: str) -> set[tuple[str, int]]:
     """What the placeholders in JSON text stand for: result or error, and the number of the node."""
     return {(found[1], int(found[2])) for found in _PLACEHOLDER.finditer(text)}
+
+
+def has_rest(text: str) -> bool:
+    """Whether JSON text has a part of a placeholder, or the characters of one inside of a longer text."""
+    return "\ue000" in _PLACEHOLDER.sub("", text)
 
 
 class GraphNode(NamedTuple):
@@ -103,8 +111,7 @@ class NodeState(NamedTuple):
         rounds: how often it has begun, or would have if it began now: it may run again after a requeue.
         memo: its outcome, if that is recorded.
         number: of the newest memo that led to this state.
-        is_bad: it failed, or was skipped because another node failed.
-        is_tolerated: its failure is none of the flow, because another node won its race.
+        is_bad: it failed, or was skipped because another node failed; not if another node won its race.
     """
 
     status: str
@@ -112,7 +119,6 @@ class NodeState(NamedTuple):
     memo: Memo | None = None
     number: int = 0
     is_bad: bool = False
-    is_tolerated: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -166,42 +172,58 @@ class FlowGraph(NamedTuple):
         except UsageError:
             return None
 
+    def is_map(self, number: int) -> bool:
+        """Whether the result of a node is the results of many jobs."""
+        node = self.nodes[number]
+        return node.kind == MAP or (node.kind == FIRST and self.is_map(node.after[0]))
+
     def name_of(self, number: int, state: NodeState) -> str:
         """The name of a node's operation in the record."""
         name = f"1.{number}/{self.nodes[number].name}"
         return f"{name}#{state.rounds}" if state.rounds > 1 else name
 
     def states(self, memos: Mapping[str, Memo]) -> list[NodeState]:
-        """How each node stands, given the memos of the run."""
-        latest = _latest(memos)
-        states: list[NodeState] = []
-        won = list[GraphNode]()
-        for number, node in enumerate(self.nodes):
-            rounds, memo = latest.get(number, _NONE)
-            if node.kind != FIRST:
-                states.append(_state(node, rounds, memo, states))
-                continue
-            found = _race(node, rounds, memo, states)
-            states.append(found)
-            if found.status == "completed":
-                won.append(node)
-        for node in won:
-            self._call_off(node, states)
-        return states
+        """How each node stands, given the memos of the run.
 
-    @staticmethod
-    def _call_off(race: GraphNode, states: list[NodeState]) -> None:
-        for number in race.after:
-            found = states[number]
-            if not found.is_over:
-                states[number] = found._replace(status="lost")
-            elif found.status == "failed":
-                states[number] = found._replace(is_tolerated=True)
+        A race stays decided as long as the outcome of its winner does. That may depend on the losers of other races,
+        so the states are looked at again without a decision that does not hold.
+        """
+        latest = _latest(memos)
+        decided = {
+            number: int(memo.value)
+            for number, (_, memo) in latest.items()
+            if self.nodes[number].kind == FIRST and memo.outcome == "ok" and memo.value in self.nodes[number].after
+        }
+        while True:
+            lost = self._lost({race: latest[race][1].number for race in decided}, decided)
+            states: list[NodeState] = []
+            for number, node in enumerate(self.nodes):
+                rounds, memo = latest.get(number, _NONE)
+                if node.kind == FIRST:
+                    found = _race(node, rounds, memo, states, decided.get(number))
+                else:
+                    found = _state(node, rounds, memo, states)
+                states.append(_of_loser(found, rounds, memo, lost[number]) if number in lost else found)
+            void = [race for race in decided if states[race].status != "completed"]
+            for race in void:
+                del decided[race]
+            if not void:
+                return states
+
+    def _lost(self, numbers: Mapping[int, int], decided: Mapping[int, int]) -> dict[int, int]:
+        """The nodes that have lost a race, and what raced in one that has, with the number of the memo that decided."""
+        found: dict[int, int] = {}
+        for race in range(len(self.nodes) - 1, -1, -1):
+            if race in decided:
+                found |= {each: numbers[race] for each in self.nodes[race].after if each != decided[race]}
+            elif race in found and self.nodes[race].kind == FIRST:
+                found |= dict.fromkeys(self.nodes[race].after, found[race])
+        return found
 
     def failures(self, states: Sequence[NodeState]) -> list[tuple[str, str]]:
         """The nodes because of which the flow fails, and what went wrong in each."""
         named = [*zip(self.nodes, states, strict=True)]
-        failed = [(node.name, error_of(it.memo)) for node, it in named if it.status == "failed" and not it.is_tolerated]
+        failed = [(node.name, error_of(it.memo)) for node, it in named if it.status == "failed" and it.is_bad]
         return failed or [(node.name, "skipped, because a node before it failed") for node, it in named if _is_lost(it)]
 
 
@@ -228,12 +250,20 @@ def control_name(number: int) -> str:
     return CONTROL_NAME if number == 1 else f"{CONTROL_NAME}#{number}"
 
 
-def control_of(memos: Mapping[str, Memo]) -> tuple[bool, int]:
-    """Whether a flow is paused, and how many messages to it were taken."""
-    taken = 0
-    while control_name(taken + 1) in memos:
-        taken += 1
-    return bool(taken) and bool(memos[control_name(taken)].value), taken
+def control_of(memos: Mapping[str, Memo], requeued: int) -> tuple[bool, int]:
+    """Whether a flow is paused that was requeued so often, and how many messages to it were taken.
+
+    A pause is for the time until the next requeue.
+    """
+    taken, is_paused = 0, False
+    while (memo := memos.get(control_name(taken + 1))) is not None:
+        taken, is_paused = taken + 1, is_pause(memo.value, requeued)
+    return is_paused, taken
+
+
+def is_pause(value: Any, requeued: int) -> bool:
+    """Whether a message pauses a flow that was requeued so often."""
+    return bool(value == [True, requeued])
 
 
 def error_of(memo: Memo | None) -> str:
@@ -262,30 +292,40 @@ def _state(node: GraphNode, rounds: int, memo: Memo | None, before: Sequence[Nod
 
     What it waits for may have run again after a requeue. Then its own outcome is of before, and it runs again, too.
     """
-    if memo is not None and memo.outcome == "cancelled":  # it lost a race, for good
-        return NodeState("cancelled", rounds, memo, memo.number)
-    newest, has_success, is_bad, is_open = 0, True, False, False
+    newest, has_success, is_bad, has_failed, is_open = 0, True, False, False, False
     for each in node.after:
-        status, _, _, number, failed, _ = before[each]
+        status, _, _, number, bad = before[each]
         newest = max(newest, number)
         is_open = is_open or status not in _OVER
         has_success = has_success and status == "completed"
-        is_bad = is_bad or failed
-    if memo is not None and memo.number > newest and not is_open:
+        has_failed = has_failed or status == "failed"
+        is_bad = is_bad or bad
+    if memo is not None and memo.number > newest and not is_open and memo.outcome != "cancelled":
         is_ok = memo.outcome == "ok"
         return NodeState("completed" if is_ok else "failed", rounds, memo, memo.number, not is_ok)
-    rounds = rounds + 1 if memo is not None else 1
+    rounds += 1
     if is_open:
         return NodeState(_WAITING, rounds, None, newest)
-    if node.when == ENDED or (has_success if node.when == SUCCESS else is_bad):
+    if node.when == ENDED or (has_success if node.when == SUCCESS else is_bad or has_failed):
         return NodeState(_READY, rounds, None, newest)
     return NodeState("skipped", rounds, None, newest, is_bad and node.when == SUCCESS)
 
 
-def _race(node: GraphNode, rounds: int, memo: Memo | None, before: Sequence[NodeState]) -> NodeState:
+def _of_loser(found: NodeState, rounds: int, memo: Memo | None, since: int) -> NodeState:
+    """How a node stands that has lost a race, by the memo of this number: it is to be called off, unless it is over."""
+    if memo is not None and memo.outcome == "cancelled" and memo.number > since:
+        return NodeState("cancelled", rounds, memo, memo.number)
+    return found._replace(is_bad=False) if found.is_over else found._replace(status="lost")
+
+
+def _race(
+    node: GraphNode, rounds: int, memo: Memo | None, before: Sequence[NodeState], winner: int | None
+) -> NodeState:
     """How a race stands: over when one node has completed, or none can any more."""
-    if memo is not None and memo.value in node.after and memo.number > before[memo.value].number:
-        return NodeState("completed", rounds, memo, memo.number)
+    if memo is not None and winner is not None:
+        state = before[winner]
+        if state.status == "completed" and memo.number > state.number:
+            return NodeState("completed", rounds, memo, memo.number)
     nodes = [before[each] for each in node.after]
     newest = max(each.number for each in nodes)
     if any(each.status == "completed" for each in nodes):

@@ -9,8 +9,10 @@ from typing import (
     Generic,
     Literal,
     NamedTuple,
+    NoReturn,
     ParamSpec,
     TypedDict,
+    TypeGuard,
     TypeVar,
     Unpack,
     cast,
@@ -31,6 +33,7 @@ from schedq.model.graph import (
     FlowGraph,
     GraphNode,
     NodePlaceholder,
+    has_rest,
     inputs_of,
 )
 from schedq.model.groups import checked_concurrency, checked_tolerate
@@ -141,7 +144,7 @@ class Flow:
         made = copy.copy(self)
         made._options = _NodeOptions(
             None if name is None else checked_operation(name),
-            tuple(self._number(each) for each in ([after] if isinstance(after, FlowNode) else after)),
+            tuple(map(self._number, after if _is_many(after) else [after])),
             when or SUCCESS,
         )
         return made
@@ -159,11 +162,11 @@ class Flow:
                 of a flow can't have.
         """
         where = self._checked(CALL, task)
-        _check_inputs(where, self._nodes, [*args, *kwargs.values()])
+        inputs = _inputs_of(where, self._nodes, [*args, *kwargs.values()])
         new = _declared(task, where, args, kwargs)
         options = Options._make(getattr(new, each) for each in Options._fields)
         fields = declared_options(self._connections.settings, where, options)
-        return self._add(CALL, task, options=fields, items=(self._text(new),))
+        return self._add(CALL, task, inputs, options=fields, items=(self._text(new),))
 
     @overload
     def map(
@@ -210,15 +213,20 @@ class Flow:
         where, queue, own = self._checked(MAP, task), self._connections.settings, task._options
         of_jobs: dict[str, Any] = {"concurrency": checked_concurrency(concurrency), "keeps_results": bool(results)}
         of_jobs["tolerate"] = checked_tolerate(tolerate)
-        _check_inputs(where, self._nodes, items if isinstance(items, (list, tuple)) else [items])
         if isinstance(items, NodePlaceholder):
+            inputs = _inputs_of(where, self._nodes, [items])
+            if items.what != "result":
+                raise UsageError(f"{where}: the items of a map are .result of a node, not its .error")
             if isinstance(own.key, tuple):
                 raise _unknown_key(where, task)
-            return self._add(MAP, task, source=items, options=declared_options(queue, where, own), **of_jobs)
-        calls = [_item(task, where, item, number) for number, item in enumerate(items)]
+            options = declared_options(queue, where, own)
+            return self._add(MAP, task, inputs, source=items.node, options=options, **of_jobs)
+        given = _listed(where, items)
+        inputs = _inputs_of(where, self._nodes, given)
+        calls = [_item(task, where, item, number) for number, item in enumerate(given)]
         is_keyed, options = own.key is not None, declared_options(queue, where, own._replace(key=None))
         lines = [f"{call.key or ''} {self._text(call)}" if is_keyed else self._text(call) for call in calls]
-        return self._add(MAP, task, items=tuple(lines), options=options, is_keyed=is_keyed, **of_jobs)
+        return self._add(MAP, task, inputs, items=tuple(lines), options=options, is_keyed=is_keyed, **of_jobs)
 
     def first(self, *nodes: FlowNode[T]) -> FlowNode[T]:
         """Add a node that completes with the first of these nodes that completes; the others are called off.
@@ -233,7 +241,9 @@ class Flow:
         numbers = tuple(dict.fromkeys(self._number(each) for each in nodes))
         if not numbers or len({each._is_map for each in nodes}) > 1:
             raise UsageError(f"first takes nodes, all of them calls or all of them maps, got {nodes!r:.200}")
-        return self._append(GraphNode(self._name("first", ""), FIRST, after=numbers), nodes[0]._task, nodes[0]._is_map)
+        tasks = {each._task for each in nodes}
+        task = tasks.pop() if len(tasks) == 1 else None  # results of several tasks are of several types
+        return self._append(GraphNode(self._name("first", ""), FIRST, after=numbers), task, nodes[0]._is_map)
 
     @overload
     def start(self, result: None = None, /, **options: Unpack[StartOptions]) -> Job[None]: ...
@@ -273,12 +283,13 @@ class Flow:
         """
         if not self._nodes:
             raise UsageError(f"flow {self.name!r} has no nodes: add some with call, map and first")
+        wanted = None if result is None else self._number(result)
         if result is not None and result._is_map:
             raise UsageError(
                 f"flow {self.name!r}: node {result.name!r} runs many jobs, so its result can't be that of the flow: "
                 "add a call that takes it, and return that one's"
             )
-        return FlowGraph(tuple(self._nodes), None if result is None else self._number(result))
+        return FlowGraph(tuple(self._nodes), wanted)
 
     # -- building
 
@@ -286,7 +297,20 @@ class Flow:
         made._conversion = None if result is None or result._task is None else result._task._conversion
         return made
 
+    def __call__(self, *_: object) -> NoReturn:
+        """A flow is no decorator.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"queue.flow({self.name!r}) makes a flow that is filled with call and map; a function that declares one is "
+            f"decorated by queue.flow, or by queue.flow(name={self.name!r})"
+        )
+
     def _number(self, node: object) -> int:
+        if isinstance(node, NodePlaceholder):
+            raise UsageError(f"flow {self.name!r}: give the node itself here, not what stands for its {node.what}")
         if not isinstance(node, FlowNode):
             raise UsageError(f"flow {self.name!r}: {node!r:.100} is no node of a flow")
         if node._flow._nodes is not self._nodes:
@@ -317,19 +341,22 @@ class Flow:
             number, name = number + 1, f"{wanted[:90]} {number + 1}"
         return name
 
-    def _add(self, kind: str, task: Task[..., Any], *, source: object = None, **of_jobs: Any) -> FlowNode[Any]:
-        """Add a node whose work jobs do."""
-        wanted = {each for text in of_jobs.get("items", ()) for each in inputs_of(text)}
-        if isinstance(source, NodePlaceholder):
-            wanted.add((source.what, source.node))
-            of_jobs["source"] = source.node
+    def _add(self, kind: str, task: Task[..., Any], inputs: set[tuple[str, int]], **of_jobs: Any) -> FlowNode[Any]:
+        """Add a node whose work jobs do, and which is given these results and errors."""
         name, when = self._name(kind, task.name), self._options.when
-        if when != SUCCESS and any(what == "result" for what, _ in wanted):
+        texts: tuple[str, ...] = of_jobs.get("items", ())
+        is_whole = {each for text in texts for each in inputs_of(text)} | ({*inputs} if "source" in of_jobs else set())
+        if is_whole != inputs or any(map(has_rest, texts)):
+            raise UsageError(
+                f"flow {self.name!r}: node {name!r} has the result of a node inside of a text, as a key, or in an "
+                "object that is converted: give the result itself as an argument, or in a list or a dict"
+            )
+        if when != SUCCESS and any(what == "result" for what, _ in inputs):
             raise UsageError(
                 f"flow {self.name!r}: node {name!r} can't take a result, because it runs when={when!r}, and then there "
                 "may be none; it may take .error"
             )
-        after = tuple(sorted({*self._options.after, *(index for _, index in wanted)}))
+        after = tuple(sorted({*self._options.after, *(number for _, number in inputs)}))
         if when == FAILURE and not after:
             raise UsageError(f"flow {self.name!r}: node {name!r} with when='failure' needs nodes that may fail: after=")
         return self._append(GraphNode(name, kind, when, after, task.name, **of_jobs), task, kind == MAP)
@@ -369,6 +396,13 @@ def _declared(task: Task[..., Any], where: str, args: Sequence[Any], kwargs: Map
     plain = [hidden.get(each, each) if isinstance(each, str) else each for each in payload.get("args", ())]
     named = payload.get("kwargs", {}).items()
     by_name = {name: hidden.get(each, each) if isinstance(each, str) else each for name, each in named}
+    try:
+        encode([*hidden.values()], task._connections.settings.max_payload)
+    except UsageError as error:
+        text = (
+            f"{where}: {error}; an argument with a result inside of it is not converted: give JSON, or the result alone"
+        )
+        raise UsageError(text) from None
     options = task._options
     if is_keyed(options):
         if any(_has_input(each) for each in (*args, *kwargs.values())) and isinstance(options.key, tuple):
@@ -391,19 +425,39 @@ def _inputs(value: Any, *, is_whole: bool = True) -> Iterator[tuple[NodePlacehol
     """What stands for results in an argument, and whether it is the whole argument."""
     if isinstance(value, NodePlaceholder):
         yield value, is_whole
+    if isinstance(value, NewJob):
+        call: Any = value.payload
+        for each in (*call.get("args", ()), *call.get("kwargs", {}).values()):
+            yield from _inputs(each)
+        return
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     for each in inside:
         yield from _inputs(each, is_whole=False)
 
 
-def _check_inputs(where: str, nodes: list[GraphNode], values: Iterable[Any]) -> None:
-    """Check the results of nodes that stand in arguments."""
+def _inputs_of(where: str, nodes: list[GraphNode], values: Iterable[Any]) -> set[tuple[str, int]]:
+    """The results and errors of nodes that stand in arguments."""
+    inputs: set[tuple[str, int]] = set()
     for value in values:
         for found, is_whole in _inputs(value):
             if found.owner is not nodes:
                 raise UsageError(f"{where}: it takes the {found.what} of a node that is one of another flow")
             if not is_whole and found.what == "result" and _is_map(nodes, nodes[found.node]):
                 raise UsageError(f"{where}: the results of a map must be given as a whole argument, not inside of one")
+            inputs.add((found.what, found.node))
+    return inputs
+
+
+def _is_many(after: object) -> TypeGuard[Iterable[FlowNode[Any]]]:
+    return isinstance(after, Iterable) and not isinstance(after, str)
+
+
+def _listed(where: str, items: Any) -> list[Any]:
+    if isinstance(items, FlowNode):
+        raise UsageError(f"{where}: the items of a map are node.result, not the node itself")
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        raise UsageError(f"{where}: the items of a map must be a list, or the result of a node, got {items!r:.100}")
+    return [*items]
 
 
 def _is_map(nodes: list[GraphNode], node: GraphNode) -> bool:

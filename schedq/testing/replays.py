@@ -160,7 +160,7 @@ class _Recalled:
         """What decided is only what the memos say."""
         return self.memos.setdefault(name, memo)
 
-    async def write(self, name: str, memo: Memo) -> Memo:
+    async def write(self, name: str, memo: Memo, replaced: str = "") -> Memo:  # noqa: ARG002
         """Keep it for this replay."""
         return self.memos.setdefault(name, memo)
 

@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from schedq.errors import RecordFull
 from schedq.model.records import ClaimedJob
-from schedq.model.runs import MOST_MEMOS, RunLost
+from schedq.model.runs import MOST_MEMOS, MOST_OF_FLOW, Run, RunLost
 from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation, pairs
 
 _HELD: Final = ("id", "token", "begins")
-_STEP: Final = Binding("step", *_HELD, "name", "memo", "losers")
+_STEP: Final = Binding("step", *_HELD, "name", "memo", "replaced", "losers")
 _FAILED_TRY: Final = Binding("failed_try", *_HELD, "name", "number", "counts", "delay", "error")
 _ADD_UNDO: Final = Binding("add_undo", *_HELD, "name", "call")
 _UNTIL: Final = Binding("until", *_HELD, "name", "mode", "ms")
@@ -48,9 +48,12 @@ def _answer(job: ClaimedJob, reply: list[Any]) -> Answer:
 
 def no_room(job: ClaimedJob) -> RecordFull:
     """The error of a run that keeps too much."""
+    is_flow = Run.read(job.run).is_flow
+    most = MOST_OF_FLOW if is_flow else MOST_MEMOS
+    way_out = "divide the flow into flows" if is_flow else "call start_over in a loop without an end"
     return RecordFull(
-        f"the record of job {job.id} has no room left: it keeps {MOST_MEMOS} outcomes, 1 MiB in all; "
-        "store large data elsewhere, or call start_over in a loop without an end"
+        f"the record of job {job.id} has no room left: it keeps {most:,} outcomes, 1 MiB in all; store large data "
+        f"elsewhere, or {way_out}"
     )
 
 
@@ -63,7 +66,9 @@ def _fields(reply: Any) -> dict[str, str]:
     return dict(reply) if isinstance(reply, dict) else pairs(reply)
 
 
-def step(queue: Settings, job: ClaimedJob, name: str, memo: str, losers: Sequence[str] = ()) -> Operation[Answer]:
+def step(
+    queue: Settings, job: ClaimedJob, name: str, memo: str, losers: Sequence[str] = (), replaced: str = ""
+) -> Operation[Answer]:
     """Record a memo, given as JSON, unless there is one: OK or EXISTS, and what is stored.
 
     Args:
@@ -72,13 +77,16 @@ def step(queue: Settings, job: ClaimedJob, name: str, memo: str, losers: Sequenc
         name: the operation.
         memo: its outcome.
         losers: operations of branches that lost a race; what they received goes back to its box.
+        replaced: an operation whose memo has no more meaning, and is deleted.
 
     Raises, when the reply is read:
         RunLost: the attempt no longer holds the job.
         RecordFull: there is no room.
     """
     return Operation(
-        "step", *_STEP(queue, **_held(job), name=name, memo=memo, losers=losers), lambda reply: _answer(job, reply)
+        "step",
+        *_STEP(queue, **_held(job), name=name, memo=memo, replaced=replaced, losers=losers),
+        lambda reply: _answer(job, reply),
     )
 
 

@@ -11,6 +11,7 @@ ARGV  jobs, id, token
       begins: `run` as it is if nothing was recorded before
       name: the operation
       memo: JSON: kind, outcome, value, began_ms, ended_ms, attempt
+      replaced: an older memo that has no more meaning, or ''
       losers...: names of operations in branches that lost a race
 Returns  {OK | EXISTS, 1 if the job was asked to stop, else 0, what is stored} | {FULL} | {LOST}
 ]]
@@ -18,18 +19,19 @@ Returns  {OK | EXISTS, 1 if the job was asked to stop, else 0, what is stored} |
 --@include numbers
 --@include run
 --@include undo
-local job = held_run(id, token, 'step:' .. name)
+local job = held_run(id, token, 'step:' .. name, 'step:' .. replaced)
 if not job then return {'LOST'} end
 local stops = job[3] and 1 or 0
 if job[6] then return {'EXISTS', stops, job[6]} end
 local key, run = jobs .. id, job[4] or begins
+if job[7] then run = counted(run, job[7], -1) end
 local undone = string.match(name, '~undo ')
 if not undone and not has_room(run, memo) then return {'FULL'} end
 
 memo, run = numbered(memo, run)
 if undone and outcome_of(memo) == 'ok' then run = with_number(run, 'undos', math.max(0, open_undos(run) - 1)) end
 if string.find(memo, '^%["keep"') then run = without(run, 'undos') end
-local changes, gone, boxes = {}, {}, {}
+local changes, gone, boxes = {}, job[7] and {'step:' .. replaced} or {}, {}
 
 -- A message goes back in front of those that arrived later. The last one taken is put back first. The memo stays as one that
 -- says so, because one command then changes all.

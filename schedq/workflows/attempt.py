@@ -115,6 +115,6 @@ class WorkflowAttempt:
             return await run.execute(undo.take_back(run, self._undos))
         if self._is_flow:
             declare = partial(declared, self._connections, handler.name, lambda flow: function(flow, *args, **kwargs))
-            stored = (args[1] or {}) if handler.name == FLOW_TASK else None
+            stored = (dict(enumerate(args)).get(1) or {}) if handler.name == FLOW_TASK else None
             return await run.execute(run_flow(run, self._connections, declare, stored))
         return await run.execute(function(WorkflowContext(run), *args, **kwargs))

@@ -21,6 +21,7 @@ from schedq.model.graph import (
     NodeState,
     control_name,
     control_of,
+    is_pause,
 )
 from schedq.model.groups import ENDED, GroupDefinition
 from schedq.model.outcome import Discard
@@ -58,8 +59,8 @@ async def run_flow(run: WorkflowRun, connections: Connections, declare: Callable
     """
 
     async def perform(branch: Branch, name: str) -> Memo:
-        data = declare().to_data() if stored is None else stored
         try:
+            data = declare().to_data() if stored is None else stored
             FlowGraph.of_data(data)
         except UsageError as error:
             raise Discard(str(error)) from None
@@ -79,7 +80,7 @@ class _FlowRun:
         self._waits: dict[int, RunWait] = {}  # of nodes whose jobs run
         self._known: set[int] | None = None  # nodes that were ready when the attempt began
         self._over: list[str] = []  # groups that are not needed any more
-        self._messages = 0
+        self._messages, self._is_paused = 0, False
 
     async def to_the_end(self) -> Any:
         """Do what can be done until all nodes are over, or until jobs must end first.
@@ -87,7 +88,7 @@ class _FlowRun:
         Raises:
             Discard: a node has failed.
         """
-        is_paused = await self._is_paused()
+        self._is_paused = await self._look_for_messages()
         while True:
             states = self._graph.states(self._run.record.memos)
             if all(each.is_over for each in states):
@@ -95,7 +96,7 @@ class _FlowRun:
             if await self._settle_races(states):
                 continue
             ready = [number for number, each in enumerate(states) if each.status == "ready"]
-            if not await self._run_jobs(ready, states, is_paused=is_paused):
+            if not await self._run_jobs(ready, states):
                 await self._ask(self._make(())) if self._over else None
                 control = RunWait("receive", control_name(self._messages + 1), None, CONTROL)
                 self._branch.waits = (*self._waits.values(), control)
@@ -107,16 +108,16 @@ class _FlowRun:
 
     # -- the graph
 
-    async def _is_paused(self) -> bool:
+    async def _look_for_messages(self) -> bool:
         """Take the messages that pause and resume the flow; returns whether it is paused."""
         record = self._run.record
-        is_paused, self._messages = control_of(record.memos)
+        is_paused, self._messages = control_of(record.memos, record.requeued)
         while CONTROL in record.topics:
             request = record.receive(control_name(self._messages + 1), CONTROL, None)
             found = await self._run.requests.ask(self._branch, request)
             if isinstance(found, RunWait):
                 break
-            self._messages, is_paused = self._messages + 1, bool(found.value)
+            self._messages, is_paused = self._messages + 1, is_pause(found.value, record.requeued)
         return is_paused
 
     async def _settle_races(self, states: Sequence[NodeState]) -> bool:
@@ -144,8 +145,9 @@ class _FlowRun:
         return self._graph.name_of(number, states[number])
 
     async def _record(self, number: int, state: NodeState, memo: Memo) -> None:
-        name = self._graph.name_of(number, state)
-        await self._run.requests.ask(self._branch, self._run.record.write(name, memo))
+        name, before = self._graph.name_of(number, state), state._replace(rounds=state.rounds - 1)
+        replaced = self._graph.name_of(number, before) if state.rounds > 1 else ""
+        await self._run.requests.ask(self._branch, self._run.record.write(name, memo, replaced))
 
     def _result(self, states: Sequence[NodeState]) -> Any:
         if failures := self._graph.failures(states):
@@ -153,13 +155,15 @@ class _FlowRun:
             more = len(failures) - _MOST_NAMED
             raise Discard(f"{named}; and {more} more" if more > 0 else named)
         wanted = self._graph.result
-        if wanted is None or states[wanted].status != "completed":
+        if wanted is None:
             return None
+        if (status := states[wanted].status) != "completed":
+            raise Discard(f"node {self._graph.nodes[wanted].name}, whose result is that of the flow, was {status}")
         return json.loads(self._jobs.result_of(wanted, states))
 
     # -- the jobs of nodes
 
-    async def _run_jobs(self, ready: Sequence[int], states: Sequence[NodeState], *, is_paused: bool) -> bool:
+    async def _run_jobs(self, ready: Sequence[int], states: Sequence[NodeState]) -> bool:
         """Make the jobs of nodes, and record how they ended; returns whether a node has ended.
 
         Only nodes that were ready when the attempt began may have jobs: no earlier attempt knew what others came to.
@@ -167,14 +171,14 @@ class _FlowRun:
         unknown = [number for number in ready if number not in self._waits]
         self._known = set(ready) if self._known is None else self._known
         found = await self._look([number for number in unknown if number in self._known], states)
+        has_ended = False
         for number, end in found.items():
-            if end.status in ENDED or end.status == "filling":
-                await self._end(number, states, end)
+            if end.status in (*ENDED, "filling"):
+                has_ended |= await self._end(number, states, end)
             elif end.status:
                 self._waits[number] = self._wait(number, states)
         new = [number for number in unknown if number not in found or not found[number].status]
-        has_ended = any(end.status in (*ENDED, "filling") for end in found.values())
-        return await self._begin([] if is_paused else new, states) or has_ended
+        return await self._begin([] if self._is_paused else new, states) or has_ended
 
     async def _look(self, numbers: Sequence[int], states: Sequence[NodeState]) -> dict[int, GroupEnd]:
         """How the jobs of nodes stand; where nothing has ended, only the status counts."""
@@ -196,8 +200,12 @@ class _FlowRun:
     def _place(self, name: str) -> Place:
         return Place.of(self._run.job.id, self._run.record, name)
 
-    async def _end(self, number: int, states: Sequence[NodeState], found: GroupEnd) -> None:
-        """Record what a node came to whose jobs have ended, or finish what an earlier attempt began to make of them."""
+    async def _end(self, number: int, states: Sequence[NodeState], found: GroupEnd) -> bool:
+        """Record what a node came to whose jobs have ended, or finish what an earlier attempt began to make of them.
+
+        After a requeue what failed runs again. If what a node is given may have changed, all of its jobs do. Returns
+        False if that has to wait, because the flow is paused.
+        """
         node, state = self._graph.nodes[number], states[number]
         place = self._place(self._name(number, states))
         if len(found.fields) == 1 or found.status == "filling":
@@ -208,14 +216,21 @@ class _FlowRun:
                 await self._ask(groups.retry(self._queue, place.id, place.retry))
             else:
                 await self._fill(number, states, place, fields)
-            return
-        if await goes_on(place, found, self._queue, self._ask):
-            return
+            return True
+        is_outdated = fields.get("links") != str(state.number)
+        if is_outdated or not (found.status == "completed" or place.is_of(fields.get("generation", ""))):
+            if self._is_paused:
+                return False
+            if is_outdated:
+                return bool(await self._ask(groups.drop(self._queue, place.id)))
+            if await goes_on(place, found, self._queue, self._ask):
+                return True
         outcome, value = outcome_of(node.kind, place, found)
         began_ms, ended_ms = (whole(fields.get(each)) for each in ("began_at_ms", "ended_at_ms"))
         await self._record(number, state, Memo(node.kind, outcome, value, began_ms, ended_ms or self._run.now_ms, 1))
         if node.kind == CALL:
             self._over.append(place.id)
+        return True
 
     async def _begin(self, numbers: Sequence[int], states: Sequence[NodeState]) -> bool:
         """Make the jobs of nodes; returns whether a node has ended by that."""
@@ -226,7 +241,7 @@ class _FlowRun:
             await self._check_room(wait.name)
             try:
                 if self._graph.nodes[number].kind == CALL:
-                    calls.append((self._jobs.definition(number, place), self._jobs.line(number, 0, states)))
+                    calls.append((self._jobs.definition(number, place, states), self._jobs.line(number, 0, states)))
                 else:
                     await self._fill(number, states, place, {})
                 self._waits[number] = wait
@@ -254,7 +269,7 @@ class _FlowRun:
 
     async def _fill(self, number: int, states: Sequence[NodeState], place: Place, fields: dict[str, str]) -> None:
         """Make the jobs of a map, or those that are missing."""
-        made, at, page = self._jobs.definition(number, place), 0, list[str]()
+        made, at, page = self._jobs.definition(number, place, states), 0, list[str]()
         digest = fields.get("digest", "")
 
         async def send(*, close: bool) -> None:

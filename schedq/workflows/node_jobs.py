@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
+from schedq.errors import JobGone
 from schedq.model.graph import FIRST, MAP, FlowGraph, GraphNode, NodeState, error_of, filled_in, inputs_of
 from schedq.model.groups import GroupDefinition
 from schedq.model.payload import decoded, encode
@@ -46,7 +47,7 @@ class NodeJobs:
             return self.result_of(memo.value, states)
         return encode({REFERENCE: memo.value} if memo.kind == MAP else memo.value, self._queue.max_payload)
 
-    def definition(self, number: int, place: Place) -> GroupDefinition:
+    def definition(self, number: int, place: Place, states: Sequence[NodeState]) -> GroupDefinition:
         """The group of a node's jobs."""
         node = self._graph.nodes[number]
         options = self._prepared(node)
@@ -60,6 +61,7 @@ class NodeJobs:
             concurrency=node.concurrency,
             tolerate=node.tolerate,
             keeps_results=node.keeps_results,
+            links=str(states[number].number),  # the newest outcome that they may be given
             wake=self._job_id,
             channel=channel_of(self._queue, place.id),
             close_within_ms=0,
@@ -83,9 +85,12 @@ class NodeJobs:
                 yield self.line(number, at, states)
             return
         items = json.loads(self.result_of(node.source, states))
-        if isinstance(items, dict) and isinstance(items.get(REFERENCE), str):
-            async for item in BatchResults[Any](self._connections, items[REFERENCE]):
-                yield self._argument(item)
+        if self._graph.is_map(node.source):
+            try:
+                async for item in BatchResults[Any](self._connections, items[REFERENCE]):
+                    yield self._argument(item)
+            except JobGone as gone:
+                raise Unusable(str(gone)) from None
             return
         if not isinstance(items, list):
             name = self._graph.nodes[node.source].name

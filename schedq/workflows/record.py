@@ -126,16 +126,18 @@ class Record:
         if name not in self.memos and (count > self._most or self._bytes >= MOST_BYTES):
             raise requests.no_room(self._job)
 
-    async def write(self, name: str, memo: Memo) -> Memo:
+    async def write(self, name: str, memo: Memo, replaced: str = "") -> Memo:
         """Record how an operation ended; returns what is stored: this memo, or the one that was there.
+
+        `replaced` is an operation whose memo has no more meaning, and is deleted.
 
         Raises:
             UsageError: the value is not JSON, or too large.
             RecordFull: the record has no room for it.
         """
-        return await self.decide(name, memo, ())
+        return await self.decide(name, memo, (), replaced)
 
-    async def decide(self, name: str, memo: Memo, losers: Sequence[str]) -> Memo:
+    async def decide(self, name: str, memo: Memo, losers: Sequence[str], replaced: str = "") -> Memo:
         """Record the winner of a race; what the operations `losers` had received goes back to its box.
 
         Raises:
@@ -144,9 +146,9 @@ class Record:
         what = f"the result of {name}"
         encode(memo.value, self._queue.max_payload, what)
         text = encode([*memo[:-1]], self._queue.max_payload + _MEMO_BYTES, what)
-        request = requests.step(self._queue, self._job, name, text, losers)
-        for loser in losers:
-            self.memos.pop(loser, None)
+        request = requests.step(self._queue, self._job, name, text, losers, replaced)
+        for gone in (*losers, replaced):
+            self.memos.pop(gone, None)
         return self._stored(name, await self._client.ask(request))
 
     async def failed(self, name: str, error: str, delay_ms: int, *, counts: bool = True) -> tuple[int, int]:

@@ -66,8 +66,8 @@ class Recorder(Protocol):
         """
         ...
 
-    async def write(self, name: str, memo: Memo) -> Memo:
-        """Store a memo; returns the stored one, which may be an earlier one."""
+    async def write(self, name: str, memo: Memo, replaced: str = "") -> Memo:
+        """Store a memo, in place of another one; returns the stored one, which may be an earlier one."""
         ...
 
     async def failed(self, name: str, error: str, delay_ms: int, *, counts: bool = True) -> tuple[int, int]:

@@ -120,7 +120,7 @@ class MemoryRecorder:
         if len(self.memos) >= self._stored.most:
             raise RecordFull(f"{name}: the record is full")
 
-    async def write(self, name: str, memo: Memo) -> Memo:
+    async def write(self, name: str, memo: Memo, replaced: str = "") -> Memo:
         json.dumps(memo)
         await self._request()
         if name not in self._stored.memos:
