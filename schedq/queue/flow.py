@@ -41,6 +41,7 @@ from schedq.model.payload import encode
 from schedq.model.placeholder import ResultPlaceholder
 from schedq.model.records import NewJob, Options
 from schedq.model.runs import checked_operation, operation_name
+from schedq.model.settings import Settings
 from schedq.model.tasks import task_call
 from schedq.model.times import Duration, Instant
 from schedq.queue.batch_results import BatchResults
@@ -166,7 +167,7 @@ class Flow:
         new = _declared(task, where, args, kwargs)
         options = Options._make(getattr(new, each) for each in Options._fields)
         fields = declared_options(self._connections.settings, where, options)
-        return self._add(CALL, task, inputs, options=fields, items=(self._text(new),))
+        return self._add(CALL, task, inputs, options=fields, items=(_text(self._connections.settings, new),))
 
     @overload
     def map(
@@ -225,7 +226,7 @@ class Flow:
         inputs = _inputs_of(where, self._nodes, given)
         calls = [_item(task, where, item, number) for number, item in enumerate(given)]
         is_keyed, options = own.key is not None, declared_options(queue, where, own._replace(key=None))
-        lines = [f"{call.key or ''} {self._text(call)}" if is_keyed else self._text(call) for call in calls]
+        lines = [f"{call.key or ''} {_text(queue, call)}" if is_keyed else _text(queue, call) for call in calls]
         return self._add(MAP, task, inputs, items=tuple(lines), options=options, is_keyed=is_keyed, **of_jobs)
 
     def first(self, *nodes: FlowNode[T]) -> FlowNode[T]:
@@ -298,11 +299,7 @@ class Flow:
         return made
 
     def __call__(self, *_: object) -> NoReturn:
-        """A flow is no decorator.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse to be a decorator."""
         raise UsageError(
             f"queue.flow({self.name!r}) makes a flow that is filled with call and map; a function that declares one is "
             f"decorated by queue.flow, or by queue.flow(name={self.name!r})"
@@ -327,12 +324,6 @@ class Flow:
         check_queue(self._connections, where, task)
         return where
 
-    def _text(self, call: NewJob) -> str:
-        """What is behind the task in the JSON text of a call."""
-        payload: Any = call.payload
-        most = self._connections.settings.max_payload
-        return encode(payload, most)[len(encode({"task": payload["task"]}, most)) - 1 : -1] or ',"args":[]'
-
     def _name(self, kind: str, task: str) -> str:
         """The name of the next node; equal ones are numbered."""
         wanted = self._options.name or operation_name("" if task else kind, task.rpartition(".")[2])
@@ -344,13 +335,8 @@ class Flow:
     def _add(self, kind: str, task: Task[..., Any], inputs: set[tuple[str, int]], **of_jobs: Any) -> FlowNode[Any]:
         """Add a node whose work jobs do, and which is given these results and errors."""
         name, when = self._name(kind, task.name), self._options.when
-        texts: tuple[str, ...] = of_jobs.get("items", ())
-        is_whole = {each for text in texts for each in inputs_of(text)} | ({*inputs} if "source" in of_jobs else set())
-        if is_whole != inputs or any(map(has_rest, texts)):
-            raise UsageError(
-                f"flow {self.name!r}: node {name!r} has the result of a node inside of a text, as a key, or in an "
-                "object that is converted: give the result itself as an argument, or in a list or a dict"
-            )
+        if "source" not in of_jobs:
+            _check_texts(f"flow {self.name!r}: node {name!r}", of_jobs.get("items", ()), inputs)
         if when != SUCCESS and any(what == "result" for what, _ in inputs):
             raise UsageError(
                 f"flow {self.name!r}: node {name!r} can't take a result, because it runs when={when!r}, and then there "
@@ -411,6 +397,13 @@ def _declared(task: Task[..., Any], where: str, args: Sequence[Any], kwargs: Map
     return NewJob(task_call(task.name, plain, by_name), **options._asdict())
 
 
+def _text(queue: Settings, call: NewJob) -> str:
+    """What is behind the task in the JSON text of a call."""
+    payload: Any = call.payload
+    head = encode({"task": payload["task"]}, queue.max_payload)
+    return encode(payload, queue.max_payload)[len(head) - 1 : -1] or ',"args":[]'
+
+
 def _item(task: Task[..., Any], where: str, item: Any, number: int) -> NewJob:
     if isinstance(item, NewJob) or not _has_input(item):
         return child_call(task, item, number)
@@ -446,6 +439,15 @@ def _inputs_of(where: str, nodes: list[GraphNode], values: Iterable[Any]) -> set
                 raise UsageError(f"{where}: the results of a map must be given as a whole argument, not inside of one")
             inputs.add((found.what, found.node))
     return inputs
+
+
+def _check_texts(where: str, texts: Iterable[str], inputs: set[tuple[str, int]]) -> None:
+    """Check that JSON texts have exactly these results and errors, each as a value of its own."""
+    if {each for text in texts for each in inputs_of(text)} != inputs or any(map(has_rest, texts)):
+        raise UsageError(
+            f"{where} has the result of a node inside of a text, as a key, or in an object that is converted: give the "
+            "result itself as an argument, or in a list or a dict"
+        )
 
 
 def _is_many(after: object) -> TypeGuard[Iterable[FlowNode[Any]]]:
