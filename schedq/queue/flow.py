@@ -242,8 +242,8 @@ class Flow:
         numbers = tuple(dict.fromkeys(self._number(each) for each in nodes))
         if not numbers or len({each._is_map for each in nodes}) > 1:
             raise UsageError(f"first takes nodes, all of them calls or all of them maps, got {nodes!r:.200}")
-        tasks = {each._task for each in nodes}
-        task = tasks.pop() if len(tasks) == 1 else None  # results of several tasks are of several types
+        kinds = {None if each._task is None else each._task.name for each in nodes}
+        task = nodes[0]._task if len(kinds) == 1 else None  # results of several tasks are of several types
         return self._append(GraphNode(self._name("first", ""), FIRST, after=numbers), task, nodes[0]._is_map)
 
     @overload

@@ -270,6 +270,26 @@ def test_the_first_to_complete_wins_and_the_others_are_called_off(
     assert ran == ["x", "slept 60", "after 60", "slept 500"]
 
 
+def test_racers_of_several_types(tester: QueueTester, queue: Queue, note: Any):
+    @queue.task
+    def day() -> datetime:
+        return datetime(2026, 5, 1)
+
+    @queue.workflow
+    async def later(ctx: WorkflowContext) -> str:
+        await ctx.sleep(60)
+        return "later"
+
+    same, other = queue.flow("same"), queue.flow("other")
+    jobs: list[Any] = [
+        same.start(same.first(same.call(day), same.call(day.options(max_attempts=2)))),
+        other.start(other.first(other.call(later), other.call(note, "text"))),
+    ]
+    tester.fast_forward()
+
+    assert [job.result(0) for job in jobs] == [datetime(2026, 5, 1), "text"]
+
+
 def test_a_race_that_nobody_wins_fails(tester: QueueTester, queue: Queue, broken: Any):
     flow = queue.flow("lost")
     job = flow.start(flow.first(flow.call(broken, "a"), flow.call(broken, "b")))
