@@ -351,7 +351,7 @@ async def _job(request: Request, queue: AsyncQueue) -> PageData:
     why, line, record = await asyncio.gather(inspector.why(job_id), inspector.timeline(job_id), queue.get_job(job_id))
     run = None if record is None else await queue._drive(run_of(queue.settings, record, 1, [_MOST_CHILDREN]))
     chart = None if record is None or run is None else runs.chart(run, record, why.now_ms)
-    context = ({} if record is None else runs.flow_facts(record)) | {
+    context = runs.flow_facts(record) | {
         "id": job_id,
         "job": record,
         "why": why,

@@ -82,8 +82,10 @@ async def send(queue: AsyncQueue, job_id: str, message: Mapping[str, str]) -> tu
     return f"a message on topic {topic} was sent to job {job_id}", 1
 
 
-def flow_facts(record: JobRecord) -> dict[str, Any]:
+def flow_facts(record: JobRecord | None) -> dict[str, Any]:
     """What the page of a flow's job shows in addition: its name and its graph."""
+    if record is None:
+        return {"flow": "", "graph": None}
     return {"flow": flow_name(record.payload), "graph": drawing(flows.nodes(record))}
 
 

@@ -133,13 +133,13 @@ def test_a_flow_is_paused_and_resumed(run: Run, queue: Queue, state: Look):
     assert run("pause", "mail", "--flow", job_id).lines == [
         "flow etl-1 of queue mail is paused: none of its nodes begins"
     ]
-    assert state().job(job_id)["inbox:schedq.flow"].endswith(" true")
+    assert state().job(job_id)["inbox:schedq.flow"].endswith(" [true,0]")
     assert run("resume", "mail", "--flow", job_id, "--json").json == {
         "queue": "mail",
         "flow": "etl-1",
         "is_paused": False,
     }
-    assert state().job(job_id)["inbox:schedq.flow"].endswith(" false")
+    assert state().job(job_id)["inbox:schedq.flow"].endswith(" [false,0]")
 
 
 def test_what_is_no_flow_is_not_paused(run: Run, queue: Queue):
