@@ -50,7 +50,7 @@ def pause(
     """Stop workers from taking jobs of the queue NAME, until `resume`. Running jobs finish; new jobs are accepted.
 
     With --task, only jobs of that task are not taken. They stay pending, in their order, and jobs of other tasks pass
-    them. With --flow, a flow begins no more of its nodes; jobs that it has made are taken.
+    them. With --flow, a flow starts no new nodes; jobs that it has enqueued still run.
 
     A queue may be paused before its first job. If nothing is stored about NAME but another queue has a similar name,
     the command refuses, because NAME may be mistyped; --force pauses it anyway.
@@ -88,7 +88,7 @@ def _pause_flow(
     if as_json:
         output.show_json({"queue": name, "flow": flow, "is_paused": is_paused})
         return
-    done = "is paused: none of its nodes begins" if is_paused else "continues"
+    done = "is paused: it starts no new nodes" if is_paused else "continues"
     output.line(f"flow {flow} of queue {name} {done}")
 
 

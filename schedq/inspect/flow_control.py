@@ -15,7 +15,7 @@ from schedq.transitions import RoundTrips, send, unwrap
 
 
 def pause(queue: Settings, job_id: str, plain_tasks: Sequence[str], *, is_paused: bool) -> RoundTrips[bool]:
-    """Let a flow begin no more nodes, or let it continue; returns False if it has ended or is not stored.
+    """Stop a flow from starting new nodes, or let it continue; returns False if it has ended or is not stored.
 
     Args:
         queue: where its job is.

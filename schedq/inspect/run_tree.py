@@ -80,7 +80,7 @@ def _job(queue: Settings, job_id: str, deepest: int, left: list[int]) -> RoundTr
 
 
 def run_of(queue: Settings, record: JobRecord, deepest: int, left: list[int]) -> RoundTrips[Node]:
-    """What the run of a job consists of, with the jobs below it so deep, and at most so many as are left."""
+    """What the run of a job consists of. Below it are jobs down to the depth `deepest`, at most `left[0]` of them."""
     task = record.payload["task"] if is_task_call(record.payload) else ""
     task = f"{task} {name}" if (name := flow_name(record.payload)) else task
     took = max(0, ended_ms(record) - record.enqueued_at_ms) if ended_ms(record) else None

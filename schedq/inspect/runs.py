@@ -100,7 +100,7 @@ def waits_in_words(fields: Mapping[str, str], now_ms: int, batches: Mapping[str,
         texts.append(f"{len(waits) - _MOST_WAITS} more waits")
     said = "; or ".join(texts)
     if is_paused(fields):
-        return f"the flow is paused: no more of its nodes begin until it is resumed{'; ' if said else ''}{said}"
+        return f"the flow is paused: it starts no new nodes until it is resumed{'; ' if said else ''}{said}"
     return said
 
 

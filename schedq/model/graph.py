@@ -153,7 +153,7 @@ class FlowGraph(NamedTuple):
         try:
             nodes = tuple(_checked(_node(each), number) for number, each in enumerate(data["nodes"]))
             result = data["result"]
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"the graph is damaged: {type(error).__name__}: {error}") from None
         if not nodes or len(nodes) > MOST_NODES or not (result is None or result in range(len(nodes))):
             raise UsageError(f"the graph is damaged: {len(nodes)} nodes, and its result is {result!r:.80}")
@@ -188,7 +188,7 @@ class FlowGraph(NamedTuple):
         A race stays decided as long as the outcome of its winner does. That may depend on the losers of other races,
         so the states are looked at again without a decision that does not hold.
         """
-        latest = _latest(memos)
+        latest = _latest(memos, len(self.nodes))
         decided = {
             number: int(memo.value)
             for number, (_, memo) in latest.items()
@@ -273,13 +273,13 @@ def error_of(memo: Memo | None) -> str:
     return str(memo.value[0] if isinstance(memo.value, list) and memo.value else memo.value)
 
 
-def _latest(memos: Mapping[str, Memo]) -> dict[int, tuple[int, Memo]]:
-    """The newest memo of each node, and in which round it was made, from 1."""
+def _latest(memos: Mapping[str, Memo], count: int) -> dict[int, tuple[int, Memo]]:
+    """The newest memo of each node, and in which round it was made, from 1. Damaged records may name other nodes."""
     found: dict[int, tuple[int, Memo]] = {}
     for name, memo in memos.items():
         if parts := _MEMO.fullmatch(name):
             number, rounds = int(parts[1]), int(parts[2] or 1)
-            if rounds > found.get(number, (0, memo))[0]:
+            if number < count and rounds > found.get(number, (0, memo))[0]:
                 found[number] = rounds, memo
     return found
 

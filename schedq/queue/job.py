@@ -115,7 +115,7 @@ class Job(JobAliases, OtherJobNames, Generic[R]):
         return self._run(_sending(self._connections, self.id, topic, value, id))
 
     def pause(self) -> bool:
-        """Let a flow begin no more nodes until `resume`; jobs that run are not touched. False if it has ended.
+        """Stop a flow from starting new nodes until `resume`; running jobs continue. False if it has ended.
 
         Raises:
             UsageError: the job is not one of a flow.

@@ -131,7 +131,7 @@ def test_a_flow_is_paused_and_resumed(run: Run, queue: Queue, state: Look):
     job_id = flowing(queue)
 
     assert run("pause", "mail", "--flow", job_id).lines == [
-        "flow etl-1 of queue mail is paused: none of its nodes begins"
+        "flow etl-1 of queue mail is paused: it starts no new nodes"
     ]
     assert state().job(job_id)["inbox:schedq.flow"].endswith(" [true,0]")
     assert run("resume", "mail", "--flow", job_id, "--json").json == {

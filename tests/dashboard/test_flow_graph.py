@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 
 from schedq import Queue
 from schedq.dashboard.graphs import MOST_DRAWN, drawing
@@ -74,3 +75,20 @@ def test_very_large_graphs_are_not_drawn() -> None:
     assert drawing([]) is None
     assert drawing([node(number) for number in range(MOST_DRAWN + 1)]) is None
     assert drawing([node(number) for number in range(MOST_DRAWN)]) is not None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"step:1.77/load": '["call","ok",1,1,2,1,9]'},
+        {"step:1.0/load": "[]"},
+        {"payload": '{"task":"schedq.flow","args":["etl",{"nodes":[5],"result":null}]}'},
+        {"payload": '{"task":"schedq.flow","args":[]}'},
+    ],
+)
+def test_the_page_of_a_damaged_flow_is_shown(
+    fields: Any, visitor: Visitor, queue: Queue, flow_id: str, raw: redis.Redis
+) -> None:
+    raw.hset(queue.settings.keys.job(flow_id), mapping=fields)
+
+    assert f'<bdi class="id">{flow_id}</bdi>' in visitor.page(f"/queues/mail/jobs/{flow_id}")

@@ -95,6 +95,7 @@ def test_an_async_function_declares_no_flow(queue: Queue):
         None,
         {},
         {"nodes": []},
+        {"nodes": [5], "result": None},
         {"nodes": [{"name": "a", "kind": "call"}], "result": None},
         {"nodes": [{"name": "a", "kind": "first", "after": [3]}], "result": 0},
     ],
