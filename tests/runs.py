@@ -35,6 +35,9 @@ def miscounted(job_id: str, fields: Mapping[str, str]) -> Iterator[str]:
         return
     if run.steps != len(memos):
         yield f"{job_id}: {run.steps} memos are counted, and {len(memos)} there"
+    numbers = [memo.number for text in memos.values() if (memo := Memo.read(text)) is not None]
+    if len(numbers) != len(set(numbers)):
+        yield f"{job_id}: nothing says which memo came first, as their numbers are {sorted(numbers)}"
     calls = [text for name, text in fields.items() if name.startswith(UNDO)]
     size = sum(len(text.encode()) for text in (*memos.values(), *calls))
     if run.bytes != size and fields.get("status") != COMPLETED:

@@ -89,8 +89,12 @@ def _undo(queue: Settings, job: ClaimedJob) -> RequestGenerator:
     """Undo the steps of a run, the newest first."""
     (reply,) = yield [run.recall(queue, job)]
     for name, _ in open_undos(unwrap(reply)):
-        text = json.dumps(Memo("undo", "ok", None, 1, 2, 1), separators=(",", ":"))
-        unwrap((yield [run.step(queue, job, undo_name(name), text)])[0])
+        unwrap((yield [run.step(queue, job, undo_name(name), _written(Memo("undo", "ok", None, 1, 2, 1)))])[0])
+
+
+def _written(memo: Memo) -> str:
+    """A memo as the library sends it: the script appends its number."""
+    return json.dumps(memo[:-1], separators=(",", ":"))
 
 
 def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, RunWait | None]:
@@ -113,10 +117,8 @@ def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, Run
         answer = unwrap((yield [run.add_undo(queue, job, does.name, '[{"task":"t"},null,null,null]')])[0])
         job.run = answer.rest[0]
     memo = Memo(does.kind, "error" if does.kind == "fails" else "ok", job.claim_token, 1, 2, 1)
-    text = json.dumps(
-        memo._replace(kind="step" if does.kind in ("fails", "undoable") else does.kind), separators=(",", ":")
-    )
-    unwrap((yield [run.step(queue, job, does.name, text, does.losers)])[0])
+    memo = memo._replace(kind="step" if does.kind in ("fails", "undoable") else does.kind)
+    unwrap((yield [run.step(queue, job, does.name, _written(memo), does.losers)])[0])
     return None
 
 
