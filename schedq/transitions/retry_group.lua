@@ -57,8 +57,8 @@ end
 
 redis.call('ZADD', groups, 0, name)
 local seen, kept, again = {}, {}, {}
-local page = redis.call('LRANGE', failures, -math.min(PAGE, left), -1)
-for n = left > 0 and #page or 0, 1, -1 do
+local page = left > 0 and redis.call('LRANGE', failures, -math.min(PAGE, left), -1) or {}
+for n = #page, 1, -1 do
   local line = page[n]
   local number, length, rest = string.match(line, '^(%d+) (%d+) (.*)$')
   if number and not seen[number] and redis.call('GETBIT', succeeded, number) == 0 then
