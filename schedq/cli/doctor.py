@@ -105,8 +105,9 @@ def doctor(
 def _show(report: Report, ignored: tuple[str, ...]) -> None:
     about = " ".join(str(report.server.get(name, "")) for name in ("server", "version")).strip()
     output.show(output.heading(f"{report.redis}{about and f', {about}'}; {display.count(len(report.queues), 'queue')}"))
+    width = output.width()
     for finding in report.findings:
-        click.echo(_text(finding, is_ignored=finding.code in ignored), nl=False, color=True)
+        click.echo(_text(finding, width, is_ignored=finding.code in ignored), nl=False, color=True)
     if report.limits:
         output.show("", *(Text(escaping.harmless(words)) for words in report.limits))
     counts = [
@@ -118,7 +119,7 @@ def _show(report: Report, ignored: tuple[str, ...]) -> None:
     output.show("", ", ".join([*(counts or ["nothing to act on"]), *([f"{accepted} ignored"] if accepted else [])]))
 
 
-def _text(finding: Finding, *, is_ignored: bool) -> str:
+def _text(finding: Finding, width: int, *, is_ignored: bool) -> str:
     """The entry, preceded by an empty line.
 
     Many queues may have the same finding. Entries that differ only in a name of the same length are rendered once,
@@ -127,7 +128,7 @@ def _text(finding: Finding, *, is_ignored: bool) -> str:
     mask = _MASK * len(finding.queue)
     if mask:
         masked = {name: getattr(finding, name).replace(finding.queue, mask) for name in ("says", "means", "remedy")}
-        found = _rendered(replace(finding, queue=mask, value=None, **masked), output.width(), is_ignored=is_ignored)
+        found = _rendered(replace(finding, queue=mask, value=None, **masked), width, is_ignored=is_ignored)
         if found.count(mask) * len(mask) == found.count(_MASK):  # no name was folded
             return found.replace(mask, finding.queue)
     return output.rendered("", _entry(finding, is_ignored=is_ignored))

@@ -11,7 +11,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -249,7 +248,7 @@ def read_all(
         for first in range(0, len(names), page):
             some = names[first : first + page]
             with open_queue(some[0], redis_url) if tagged else nullcontext(queue) as client:
-                asked = [replace(queue.settings, name=name) for name in some]
+                asked = [queue.settings.of_queue(name) for name in some]
                 for name, (reply, error) in zip(some, client._drive(stats_of(asked)), strict=True):
                     if isinstance(error, Conflict) and not tagged:
                         _warn_of_settings(error)

@@ -127,7 +127,7 @@ async def _rows_of(pool: QueuePool, names: Sequence[str], window: str) -> list[d
 
 
 async def _read(queue: AsyncQueue, names: Sequence[str], window: str) -> list[dict[str, Any]]:
-    settings = [replace(queue.settings, name=name) for name in names]
+    settings = [queue.settings.of_queue(name) for name in names]
     limit = _most_samples(window)
     replies = await queue._client.execute([ask for one in settings for ask in (stats(one), newest(one, limit))])
     return [_row(*each, window) for each in zip(names, replies[::2], replies[1::2], strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
@@ -142,7 +142,7 @@ class _Examination:
         self._server(queue)
         names = chosen or self._names(queue)
         patience = _Patience(len(names))
-        parts = [_QueueExamination(replace(queue.settings, name=name), self._sample, patience) for name in names]
+        parts = [_QueueExamination(queue.settings.of_queue(name), self._sample, patience) for name in names]
         try:
             if queue.settings.tagged:
                 for number, one in enumerate(parts, 1):

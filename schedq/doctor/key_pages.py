@@ -16,13 +16,20 @@ from schedq.transitions import Operation
 
 Execute = Callable[[Sequence[Operation[Any]]], Sequence[Any]]
 _ANY_QUEUE = "queue:*"
+_BEGINNING = "0"
+"""The cursor of the first page, and the one that follows the last."""
 
 
 class KeyPages:
-    """The pages that have been scanned, by the cursor at which they begin."""
+    """The pages that have been scanned, by the cursor at which they begin.
+
+    A queue gets all pages that are known at once: those that follow each other from the beginning are kept together.
+    """
 
     def __init__(self) -> None:
         self._pages: dict[str, tuple[str, dict[str, list[str]]]] = {}
+        self._known: dict[str, list[str]] = defaultdict(list)
+        self._end = _BEGINNING
 
     def execute(self, operations: Sequence[Operation[Any]], execute: Execute) -> list[Any]:
         """The replies to operations of many queues, of which those that scan share pages."""
@@ -35,17 +42,29 @@ class KeyPages:
             if isinstance(reply, SchedqError):
                 refused[cursor] = reply
             else:
-                self._pages[cursor] = (reply[0], _by_queue(reply[1]))
+                self._add(cursor, reply[0], _by_queue(reply[1]))
         rest = iter(replies[len(scans) :])
         return [
             next(rest) if it.name != "scan" else refused.get(_cursor(it)) or self._reply(_cursor(it), str(it.args[3]))
             for it in operations
         ]
 
+    def _add(self, cursor: str, following: str, page: dict[str, list[str]]) -> None:
+        self._pages[cursor] = following, page
+        if cursor == self._end:
+            self._end = following
+            for queue, keys in page.items():
+                self._known[queue] += keys
+
     def _reply(self, cursor: str, pattern: str) -> tuple[str, list[str]]:
-        following, found = self._pages[cursor]
         prefix = pattern.removesuffix("*")
-        return following, [key for key in found.get(_queue(prefix), ()) if key.startswith(prefix)]
+        queue = _queue(prefix)
+        if cursor == _BEGINNING:
+            following, found = self._end, self._known.get(queue, [])
+        else:
+            following, page = self._pages[cursor]
+            found = page.get(queue, [])
+        return following, [key for key in found if key.startswith(prefix)]
 
 
 def _cursor(scan: Operation[Any]) -> str:

@@ -17,6 +17,10 @@ _PAGE: Final = 1000
 # Few keys of jobs match this as well; they are filtered out below.
 _PATTERN: Final = "queue:*:[pd]e[nl]*[gd]"
 _HELD: Final = "held"
+_OF_QUEUE: Final = (
+    *("pending", "held", "delayed", "processing", "schedules"),
+    *("stats", "settings", "workers", "paused", "paused_tasks"),
+)
 _LENGTHS: Final = {place: place for place in JOB_STATES} | {_HELD: PENDING}
 """The state of the jobs in a list or zset, by the name of its key."""
 _PLACE: Final = re.compile(r"queue:(?:\{([^{}:]+)\}|([^{}:]+)):(?:pending|delayed)")
@@ -96,10 +100,8 @@ def _lengths(keys: QueueKeys) -> list[Operation[int]]:
 
 
 def _is_there(name: str) -> Operation[bool]:
-    keys = QueueKeys(name)
-    waiting = (keys.pending, keys.held, keys.delayed, keys.processing, keys.schedules)
-    others = (keys.stats, keys.settings, keys.workers, keys.paused, keys.paused_tasks)
-    return Operation("queues", None, (), ("EXISTS", *waiting, *others), bool)
+    prefix = QueueKeys(name).prefix
+    return Operation("queues", None, (), ("EXISTS", *(prefix + key for key in _OF_QUEUE)), bool)
 
 
 def _fitting(found: Any) -> list[str]:

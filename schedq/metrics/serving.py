@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -200,4 +199,4 @@ class QueueDirectory:
         names = set(self.queue.list_queues(scan=is_due))
         if is_due:
             self._scanned_at, self._others = monotonic(), names
-        return [replace(self.queue.settings, name=name) for name in sorted(names | self._others)]
+        return [self.queue.settings.of_queue(name) for name in sorted(names | self._others)]

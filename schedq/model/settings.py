@@ -13,7 +13,7 @@ from schedq.model import backoff as plans
 from schedq.model.cached_property import cached_property
 from schedq.model.checks import whole_number
 from schedq.model.durability import Durability, checked_durability
-from schedq.model.keys import QueueKeys
+from schedq.model.keys import QueueKeys, checked_name
 from schedq.model.times import duration_ms, seconds_of
 
 KEEP_ALL: Final = -1
@@ -135,6 +135,16 @@ class Settings:
         """The queue's keys in Redis."""
         return QueueKeys(self.name, self.tagged, self.db)
 
+    def of_queue(self, name: str) -> Settings:
+        """The same settings for another queue; much faster than `replace`, as they have been checked.
+
+        Raises:
+            UsageError: it is no valid name.
+        """
+        made = object.__new__(Settings)
+        vars(made).update({each: vars(self)[each] for each in _FIELDS}, name=checked_name(name))
+        return made
+
     @cached_property
     def bound(self) -> dict[str, Any]:
         """Cache of what all requests of a script have in common, by script; see `transitions.scripts`."""
@@ -187,6 +197,9 @@ class Settings:
     def without_application(self) -> Settings:
         """These settings for a process that does not know the application's: it trims nothing."""
         return replace(self, completed_history=KEEP_ALL, failed_history=KEEP_ALL)
+
+
+_FIELDS: Final = tuple(each.name for each in fields(Settings))
 
 
 def checked_attempts(value: object) -> int:

@@ -247,7 +247,7 @@ with `wakes`, keys of gates with `gate_keys`, those of groups with `group_keys`,
 `events` and `due_channel` are channels. `clock` is the time, or '' for Redis's own. A worker that is silent for
 `silence_ms` counts as dead. The rest are settings.
 """
-_QUEUE_KEYS: Final = frozenset(name for name, found in vars(QueueKeys).items() if isinstance(found, Key))
+_QUEUE_KEYS: Final = {name: found.suffix for name, found in vars(QueueKeys).items() if isinstance(found, Key)}
 
 
 def _record_ttl_ms(queue: Settings, ttl: float) -> int:
@@ -264,6 +264,7 @@ class Binding:
     def __init__(self, script: str, *given: str) -> None:
         self.script = script
         self.given = given
+        self._plan: _Plan | None = None
 
     def __call__(
         self, queue: Settings, **given: Argument | Sequence[Argument]
@@ -287,24 +288,55 @@ class Binding:
 
     def _bind(self, queue: Settings) -> tuple[Any, ...]:
         """What all requests of this queue have in common; the keys are None if the caller passes some of them."""
-        where, ours, given = f"the binding of {self.script}.lua", header(self.script), frozenset(self.given)
-        _check_unique(where, self.given)
-        keys = {each.name: getattr(queue.keys, each.name) for each in ours.keys if each.name in _QUEUE_KEYS - given}
-        common = {each.name: COMMON[each.name](queue) for each in ours.args if each.name in COMMON.keys() - given}
-        if unknown := given - ours.names:
-            raise ValueError(f"{where} gives {', '.join(sorted(unknown))}, which the header does not name")
-        if missing := ours.names - given - keys.keys() - common.keys():
-            raise ValueError(f"{where} does not give {', '.join(sorted(missing))}")
-        pick_keys, fixed = _picker([each.name for each in ours.keys]), None
-        if len(keys) == len(ours.keys):
-            fixed = pick_keys(keys)
+        plan = self._plan = self._plan or self._planned()
+        prefix, fixed = queue.keys.prefix, None
+        keys = {name: prefix + suffix for name, suffix in plan.suffixes.items()}
+        common = {name: COMMON[name](queue) for name in plan.common}
+        if plan.is_fixed:
+            fixed = plan.pick_keys(keys)
         else:
             common |= keys
-        pick_args = _picker([each.name for each in ours.args if not each.repeats])
-        repeating = next((each.name for each in ours.args if each.repeats), "")
-        bound = (common, len(common) + len(given), fixed, pick_keys, pick_args, repeating)
+        bound = (common, len(common) + len(self.given), fixed, plan.pick_keys, plan.pick_args, plan.repeating)
         queue.bound[self.script] = bound
         return bound
+
+    def _planned(self) -> _Plan:
+        """What all queues have in common."""
+        where, ours, given = f"the binding of {self.script}.lua", header(self.script), frozenset(self.given)
+        _check_unique(where, self.given)
+        suffixes = {each.name: _QUEUE_KEYS[each.name] for each in ours.keys if each.name in _QUEUE_KEYS.keys() - given}
+        common = tuple(each.name for each in ours.args if each.name in COMMON.keys() - given)
+        if unknown := given - ours.names:
+            raise ValueError(f"{where} gives {', '.join(sorted(unknown))}, which the header does not name")
+        if missing := ours.names - given - suffixes.keys() - frozenset(common):
+            raise ValueError(f"{where} does not give {', '.join(sorted(missing))}")
+        return _Plan(
+            suffixes,
+            common,
+            len(suffixes) == len(ours.keys),
+            _picker([each.name for each in ours.keys]),
+            _picker([each.name for each in ours.args if not each.repeats]),
+            next((each.name for each in ours.args if each.repeats), ""),
+        )
+
+
+class _Plan(NamedTuple):
+    """How a binding gets its values from a queue.
+
+    Attributes:
+        suffixes: of the queue's keys, by name.
+        common: the names of the arguments that come from the queue.
+        is_fixed: all keys are the queue's.
+        pick_keys, pick_args: put keys and arguments in their order.
+        repeating: the name of the argument that may repeat, or ''.
+    """
+
+    suffixes: dict[str, str]
+    common: tuple[str, ...]
+    is_fixed: bool
+    pick_keys: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    pick_args: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    repeating: str
 
 
 def _picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:

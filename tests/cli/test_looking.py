@@ -227,7 +227,9 @@ def test_an_entry_of_the_doctor_looks_the_same_with_any_name(monkeypatch: pytest
     found = Finding("no-worker", "error", f"jobs of {queue} wait", means, remedy, queue, ("job-1",), "", 3)
 
     for _ in range(2):
-        assert doctor._text(found, is_ignored=False) == output.rendered("", doctor._entry(found, is_ignored=False))
+        assert doctor._text(found, output.width(), is_ignored=False) == output.rendered(
+            "", doctor._entry(found, is_ignored=False)
+        )
 
 
 @pytest.mark.parametrize("command", ["stats", "doctor"])
