@@ -35,6 +35,9 @@ REFERENCE: Final = GROUPS | {
 LESS_IN_SEARCHES: Final = "---\nsearch:\n  boost: 0.05\n---\n\n"
 """Ranks pages that explain a word above signatures that contain it."""
 
+DESIGN_IN_SEARCHES: Final = "---\nsearch:\n  boost: 0.5\n---\n\n"
+"""Ranks pages for users above pages of the same words that explain how something is built."""
+
 NOT_IN_SEARCHES: Final = "---\nsearch:\n  exclude: true\n---\n\n"
 """Excluded because the API reference covers the handbook's list of names in full."""
 
@@ -44,6 +47,8 @@ def main(folder: str) -> int:
     shutil.rmtree(STAGE, ignore_errors=True)
     shutil.copytree(handbook.FOLDER, STAGE / "pages", ignore=shutil.ignore_patterns("__*__*"))
     reference = list(write_reference(STAGE / "pages" / "api"))
+    for page in (STAGE / "pages").glob("how-*-work.md"):
+        page.write_text(DESIGN_IN_SEARCHES + page.read_text())
     if (names := STAGE / "pages" / "reference.md").exists():
         names.write_text(NOT_IN_SEARCHES + names.read_text())
     config = yaml.safe_load(CONFIG.read_text())
