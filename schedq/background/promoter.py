@@ -21,6 +21,7 @@ from schedq.model.times import monotonic
 from schedq.queue.queue import QueueBase
 from schedq.transitions import promote, unwrap
 from schedq.transitions.promote import Part
+from schedq.transitions.stand_ins import ENDED_ELSEWHERE
 
 _LONGEST_SLEEP_S: Final = 1.0
 _FIRST_NEWS_S: Final = 1.0
@@ -71,7 +72,7 @@ class Promoter:
         self._client = client
         self._reclaimer = Reclaimer(self._settings, client, refresh, observers)
         self._scheduler = Scheduler(self._settings, client)
-        self._advancer = Advancer(self._settings, client)
+        self._advancer = Advancer(self._settings, client, queue.connections)
         self._subscription = PubSub(queue.address, queue.settings, "-due")
         self._losses = client.availability.losses
         self._woken = asyncio.Event()
@@ -100,6 +101,7 @@ class Promoter:
             await run_forever(f"queue {self._settings.name}: promoter", self._turn)
         finally:
             self._silence()
+            await self._advancer.aclose()
             await self._subscription.aclose()
 
     def use(self, settings: Settings) -> None:
@@ -203,7 +205,10 @@ class Promoter:
             await self._subscription.aclose()
 
     def _hear(self, message: str) -> None:
-        """Handle a new earliest due time, or '' after (re)subscribing, when one may have been missed."""
+        """Handle a new earliest due time, or the end of jobs in another queue, or '' after (re)subscribing."""
+        word, _, name = message.partition(" ")
+        if word == ENDED_ELSEWHERE:
+            self._advancer.hear(name)
         instant = whole(message)
         if instant:
             self._wake_at(instant)

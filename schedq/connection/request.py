@@ -210,6 +210,11 @@ class BaseClient:
         self._queue = queue
         self._name_due_at = monotonic() + self._again_s()
 
+    @property
+    def address(self) -> Address:
+        """Where Redis is."""
+        return self._address
+
     def use(self, queue: Settings) -> None:
         """Replace the settings of the queue from now on."""
         self._queue = queue

@@ -97,7 +97,8 @@ def _box(node: NodeView, x: int, y: int) -> Box:
     when = (
         "" if node.when == "success" else f"runs after a {node.when}" if node.when == "failure" else "runs at the end"
     )
-    title = ", ".join(filter(None, (f"{name}: {node.status}", took, when, harmless(node.note))))
+    where = f"in queue {node.queue}" if node.queue else ""
+    title = ", ".join(filter(None, (f"{name}: {node.status}", took, when, where, harmless(node.note))))
     return Box(x, y, f"{MARKS[node.status]} {label}", title, node.status, node.kind)
 
 

@@ -23,7 +23,7 @@ from schedq.transitions import RoundTrips
 _OPEN: Final = frozenset({"running", "cancelling"})
 _FIELDS: Final = (
     *("status", "generation", "total", "ended", "succeeded", "closed", "chained", "numbered", "adding"),
-    *("began_at_ms", "filled_at_ms", "moved_at_ms", "close_within_ms"),
+    *("began_at_ms", "filled_at_ms", "moved_at_ms", "close_within_ms", "stands_for"),
 )
 _PARTS: Final = {"items": "list", "failed": "list", "counted": "string", "succeeded": "string"}
 _LATE_MS: Final = 60_000
@@ -378,7 +378,7 @@ BATCHES: Final[tuple[Check[BatchFacts], ...]] = (
         lambda it: (
             it.fields.get("status") == "running"
             and not it.is_closed
-            and "close_within_ms" not in it.fields
+            and it.fields.keys().isdisjoint({"close_within_ms", "stands_for"})
             and it.now_ms - it.filled_ms >= _UNCLOSED_MS
         ),
         "batch that was never closed=batches that were never closed",

@@ -29,6 +29,7 @@ class Role:
         plain: commands that it sends directly.
         inside: commands that its scripts call.
         looks_around: it may also SCAN if it may see every queue; SCAN reveals the names of all keys of the server.
+        tells_others: it may tell the promoters of other queues that something is due.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Role:
     plain: frozenset[str]
     inside: frozenset[str]
     looks_around: bool = False
+    tells_others: bool = False
 
     def commands(self, queue: str = EVERY_QUEUE) -> tuple[str, ...]:
         """Every command that it may send or call from its scripts, sorted."""
@@ -56,7 +58,9 @@ class Role:
         allowed = " ".join(f"+{command}" for command in self.commands(queue))
         if queue != EVERY_QUEUE:
             queue = f"{{{checked_name(queue)}}}:*" if tagged else f"{checked_name(queue)}:*"
-        return f"resetkeys ~queue:{queue} ~{QUEUES_KEY} resetchannels &queue:{queue} -@all {allowed}"
+        # The end of a job may wake a workflow of another queue.
+        due = " &queue:*:due" if self.tells_others and queue != EVERY_QUEUE else ""
+        return f"resetkeys ~queue:{queue} ~{QUEUES_KEY} resetchannels &queue:{queue}{due} -@all {allowed}"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -81,10 +85,11 @@ WORKER: Final = Role(
     | _words("advance claim count_tasks define_gate delete_schedule deregister fire heartbeat promote reclaim recover")
     | _words("add_undo failed_try receive start_over step until")
     | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
-    plain=PRODUCER.plain | _words("bzpopmin zrevrange"),  # zrevrange: to see which tasks other workers have
+    plain=PRODUCER.plain | _words("bzpopmin zadd zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
     | _words("bitpos del get hgetall info lmove lpop lset pttl rpop set")
     | _words("zcount zrangebyscore zremrangebyrank zremrangebyscore"),
+    tells_others=True,
 )
 VIEWER: Final = Role(
     "viewer",

@@ -33,10 +33,10 @@ class OpenBatches(NamedTuple):
 
 def batch_facts(batch: BatchProgress) -> dict[str, str | int]:
     """What tables show of a batch or a chain, by title."""
-    is_filled = batch.is_closed or batch.has_ended
+    state = batch.status if batch.is_closed or batch.has_ended else f"{batch.status}, being filled"
     return {
         "task": batch.task,
-        "state": batch.status if is_filled else f"{batch.status}, being filled",
+        "state": f"its jobs are in queue {batch.stands_for}" if batch.stands_for else state,
         "children": batch.total,
         "completed": batch.completed,
         "failed": batch.failed,

@@ -27,6 +27,7 @@ class NodeView(NamedTuple):
         ended_ms: when it was over; 0 if it is not.
         note: what went wrong, or which node won a race.
         group: the batch of its jobs while they run, and of a map also afterwards; or ''.
+        queue: the queue of its jobs, if that is not the one of the flow; else ''.
     """
 
     number: int
@@ -40,6 +41,7 @@ class NodeView(NamedTuple):
     ended_ms: int = 0
     note: str = ""
     group: str = ""
+    queue: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The node for JSON."""
@@ -69,6 +71,20 @@ def nodes(record: JobRecord) -> list[NodeView]:
             times = (memo.ended_ms, memo.ended_ms)
         text = clean_text(note, _BRIEF)
         made.append(
-            NodeView(number, node.name, node.kind, status, node.when, node.after, node.task, *times, text, group)
+            NodeView(
+                *(
+                    number,
+                    node.name,
+                    node.kind,
+                    status,
+                    node.when,
+                    node.after,
+                    node.task,
+                    *times,
+                    text,
+                    group,
+                    node.queue,
+                )
+            )
         )
     return made

@@ -1,6 +1,6 @@
 --[[
 Look at the batches and chains that have not ended, a page of them: how many children wait and are jobs, and how long the one
-has made no progress that has made none for longest.
+has made no progress that has made none for longest. One that stands for a batch of another queue is none here.
 
 The instants of those that have ended lie further ahead than those of others, until shortly before they are deleted.
 
@@ -22,9 +22,11 @@ local open, waiting, live, longest = 0, 0, 0, 0
 for _, name in ipairs(names) do
   local key = group_keys .. name
   local items = key .. ':items'
-  local found = redis.pcall('HMGET', key, 'status', 'total', 'ended', 'chained', 'numbered', 'began_at_ms', 'filled_at_ms', 'moved_at_ms')
+  local found = redis.pcall('HMGET', key, 'status', 'total', 'ended', 'chained', 'numbered', 'began_at_ms', 'filled_at_ms', 'moved_at_ms',
+    'stands_for')
   local length = redis.pcall('LLEN', items)
-  if not found.err and type(length) == 'number' and (found[1] == 'running' or found[1] == 'cancelling') then
+  if not found.err and type(length) == 'number' and (found[1] == 'running' or found[1] == 'cancelling')
+    and not found[9] then
     local left = math.max(0, whole(found[2]) - whole(found[3]))
     open = open + 1
     if found[4] then length = math.max(0, left - 1) end  -- of a chain all but one

@@ -127,7 +127,7 @@ def _operations(record: JobRecord) -> Iterator[Node]:
             yield node
     waits = RunWait.read(fields.get("waits"))
     for wait in waits:
-        until = instant(wait.until_ms or 0)
+        until = None if wait.group else instant(wait.until_ms or 0)
         notes = ("" if until is None else f"until {until:%Y-%m-%d %H:%M:%S %z}", _tries(fields, wait.name))
         node = _node(wait.name, "step" if wait.kind == "retry" else wait.kind, "waits", notes)
         node.began_ms, node.group = since_ms(fields, wait.name), wait.group
@@ -172,10 +172,14 @@ def _jobs_of(queue: Settings, operation: Node, deepest: int, left: list[int]) ->
     fields = yield from groups.read(queue, group)
     if not fields:
         return
-    if operation.kind == "map":
+    other = fields.get("stands_for", "")
+    if other and not queue.tagged:  # on a cluster it may be on another node
+        fields = (yield from groups.read(queue.of_queue(other), group)) or fields
+    if operation.kind == "map" or other:
         batch = BatchProgress.from_fields(group, fields, int(fields["waiting"]))
         failed = f", {batch.failed:,} failed" if batch.failed else ""
-        done = f"{batch.completed:,} of {batch.total:,} completed{failed}; batch {group}"
+        done = f"{batch.completed:,} of {batch.total:,} completed{failed}; " if batch.total else ""
+        done += f"batch {group}" + (f" of queue {other}" if other else "")
         operation.note = f"{operation.note}; {done}" if operation.note else done
         return
     child = yield from _job(queue, f"{group}-0-{fields.get('generation', '')}", deepest - 1, left)

@@ -120,12 +120,13 @@ def _in_words(wait: RunWait, fields: Mapping[str, str], now_ms: int, batch: Batc
 
 
 def _jobs_of(wait: RunWait, batch: BatchProgress | None) -> str:
+    name = f"batch {wait.group}" + (f" of queue {batch.stands_for}" if batch is not None and batch.stands_for else "")
     if wait.kind == "call":
-        return f"the job of {wait.name}, batch {wait.group}"
-    if batch is None:
-        return f"the jobs of {wait.name}, batch {wait.group}"
+        return f"the job of {wait.name}, {name}"
+    if batch is None or batch.stands_for:
+        return f"the jobs of {wait.name}, {name}"
     failed = f", {batch.failed:,} failed" if batch.failed else ""
-    return f"the jobs of {wait.name}, batch {wait.group}: {batch.completed:,} of {batch.total:,} have completed{failed}"
+    return f"the jobs of {wait.name}, {name}: {batch.completed:,} of {batch.total:,} have completed{failed}"
 
 
 def since_ms(fields: Mapping[str, str], name: str) -> int:
@@ -142,7 +143,7 @@ def waits_facts(fields: Mapping[str, str], batches: Mapping[str, BatchProgress])
             "topic": wait.topic or None,
             "batch": batches[wait.group]._asdict() if wait.group in batches else None,
             "since_ms": since_ms(fields, wait.name) or None,
-            "until_ms": None if wait.until_ms in (None, LAST_INSTANT_MS) else wait.until_ms,
+            "until_ms": None if wait.group or wait.until_ms in (None, LAST_INSTANT_MS) else wait.until_ms,
         }
         for wait in open_waits(fields)
     ]

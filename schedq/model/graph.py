@@ -86,6 +86,7 @@ class GraphNode(NamedTuple):
         source: the node whose result has the items of a map; None if they are in `items`.
         is_keyed: items begin with the job's key and a space.
         concurrency, tolerate, keeps_results: of a map.
+        queue: the queue of its jobs, if that is not the one of the flow; else ''.
     """
 
     name: str
@@ -100,6 +101,7 @@ class GraphNode(NamedTuple):
     concurrency: int | None = None
     tolerate: float = 0
     keeps_results: bool = True
+    queue: str = ""
 
 
 class NodeState(NamedTuple):
@@ -362,7 +364,7 @@ def _checked(node: GraphNode, number: int) -> GraphNode:
 
 
 def _is_sound(node: GraphNode) -> bool:
-    texts = [node.name, node.task, *node.options, *node.items]
+    texts = [node.name, node.task, node.queue, *node.options, *node.items]
     has_jobs = node.kind in (CALL, MAP) and bool(node.task)
     return (
         all(isinstance(text, str) for text in texts)

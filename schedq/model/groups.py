@@ -88,6 +88,8 @@ class GroupDefinition:
         close_within_ms: how long after the last page a group that is not closed fails; 0 for never.
         links: a digest of the calls of a chain.
         gates: the gates of its jobs.
+        stands_for: the queue of a group of the same name, for which this one, which has no jobs, stands in this queue.
+        tells: the channel of the queue where one stands for this group; its name is published there at the end.
     """
 
     name: str
@@ -108,6 +110,8 @@ class GroupDefinition:
     close_within_ms: int = 3_600_000
     links: str = ""
     gates: tuple[str, ...] = ()
+    stands_for: str = ""
+    tells: str = ""
 
     def to_fields(self) -> list[str]:
         """The fields of the record and their values, in turn; what is empty is left out."""
@@ -127,6 +131,8 @@ class GroupDefinition:
             "wake": self.wake,
             "channel": self.channel,
             "links": self.links,
+            "stands_for": self.stands_for,
+            "tells": self.tells,
             "kept_ms": str(self.kept_ms),
             "close_within_ms": str(self.close_within_ms) if self.close_within_ms else "",
         }
@@ -165,6 +171,7 @@ class BatchProgress(NamedTuple):
         ended_at_ms: when it ended.
         error: why it failed, if that is not the number of children that failed.
         task: the task of its children; '' for a chain, whose calls may be of several.
+        stands_for: the queue of its children, if this only stands for a batch of the same id there; else ''.
     """
 
     id: str
@@ -179,6 +186,7 @@ class BatchProgress(NamedTuple):
     ended_at_ms: int = 0
     error: str = ""
     task: str = ""
+    stands_for: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -207,6 +215,7 @@ class BatchProgress(NamedTuple):
             whole(fields.get("ended_at_ms")),
             fields.get("error", ""),
             call["task"] if is_task_call(call) else "",
+            fields.get("stands_for", ""),
         )
 
 

@@ -9,7 +9,19 @@ RESULT_TEXT: Final = "\ue000result\ue000"
 MARKER: Final = json.dumps(RESULT_TEXT, ensure_ascii=False)
 """How `RESULT` looks in a stored call. Scripts put the result in its place."""
 REFERENCE: Final = "schedq:batch"
-"""The one name in the JSON object that stands for the results of a batch."""
+"""The name in the JSON object that stands for the results of a batch."""
+QUEUE: Final = "queue"
+"""A second name in it, if the batch is one of another queue."""
+
+
+def is_reference(value: Any) -> bool:
+    """Whether a JSON value stands for the results of a batch."""
+    return (
+        isinstance(value, dict)
+        and REFERENCE in value
+        and value.keys() <= {REFERENCE, QUEUE}
+        and all(isinstance(each, str) for each in value.values())
+    )
 
 
 class ResultPlaceholder(str):

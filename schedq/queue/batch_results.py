@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from schedq.errors import JobGone
 from schedq.model.groups import BatchProgress, ChildFailure
+from schedq.model.placeholder import QUEUE, REFERENCE
 from schedq.model.settings import Settings
 from schedq.queue.requests import Connections
 from schedq.transitions import RoundTrips, groups
@@ -63,6 +64,12 @@ class BatchResults(Generic[T]):
         while start < total:
             page, start = self._connections.blocking.drive(groups.results(self._connections.settings, self.id, start))
             yield page
+
+
+def results_of(connections: Connections, reference: Mapping[str, Any]) -> BatchResults[Any]:
+    """The results that a value in the arguments of a job stands for; of a batch of the same queue if it names none."""
+    queue = reference.get(QUEUE)
+    return BatchResults(connections if queue is None else connections.of_queue(queue), reference[REFERENCE])
 
 
 def progress_of(queue: Settings, name: str) -> RoundTrips[BatchProgress]:

@@ -48,7 +48,7 @@ from schedq.queue.batch_results import BatchResults
 from schedq.queue.batches import child_call
 from schedq.queue.job import Job
 from schedq.queue.requests import Connections
-from schedq.queue.stored_calls import check_queue, declared_options
+from schedq.queue.stored_calls import check_address, declared_options
 from schedq.queue.task import Task
 from schedq.queue.task_options import is_keyed, keyed
 from schedq.queue.workflow import Workflow
@@ -155,7 +155,7 @@ class Flow:
     @overload
     def call(self, task: Task[P, T], /, *args: P.args, **kwargs: P.kwargs) -> FlowNode[T]: ...
     def call(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> FlowNode[Any]:
-        """Add a node that runs one job of a task of this queue, which may be a workflow or another flow.
+        """Add a node that runs one job of a task of this or another queue, which may be a workflow or another flow.
 
         Raises:
             ArgumentsError: the task can't be called with these arguments.
@@ -166,8 +166,8 @@ class Flow:
         inputs = _inputs_of(where, self._nodes, [*args, *kwargs.values()])
         new = _declared(task, where, args, kwargs)
         options = Options._make(getattr(new, each) for each in Options._fields)
-        fields = declared_options(self._connections.settings, where, options)
-        return self._add(CALL, task, inputs, options=fields, items=(_text(self._connections.settings, new),))
+        fields = declared_options(task._connections.settings, where, options)
+        return self._add(CALL, task, inputs, options=fields, items=(_text(task._connections.settings, new),))
 
     @overload
     def map(
@@ -201,7 +201,7 @@ class Flow:
         """Add a node that runs a job of a task for each item. Its result is the `BatchResults`.
 
         Args:
-            task: a task of this queue, with the options that its jobs have.
+            task: a task of this queue or of another one of the same Redis, with the options that its jobs have.
             items: the result of a node that returns a list or is a map, or a list: for each job the one argument of its
                 call, or `task.with_args(...)`.
             concurrency: the most jobs that wait or run at the same time, 1 to 1000; None for 1000.
@@ -211,7 +211,7 @@ class Flow:
         Raises:
             ArgumentsError, UsageError: as `call`.
         """
-        where, queue, own = self._checked(MAP, task), self._connections.settings, task._options
+        where, queue, own = self._checked(MAP, task), task._connections.settings, task._options
         of_jobs: dict[str, Any] = {"concurrency": checked_concurrency(concurrency), "keeps_results": bool(results)}
         of_jobs["tolerate"] = checked_tolerate(tolerate)
         if isinstance(items, NodePlaceholder):
@@ -321,7 +321,7 @@ class Flow:
                 f"flow.{method} takes a task of the queue, got {task!r:.100}; decorate it with @queue.task"
             )
         where = f"flow {self.name!r}, {task.name}"
-        check_queue(self._connections, where, task)
+        check_address(self._connections, where, task)
         return where
 
     def _name(self, kind: str, task: str) -> str:
@@ -345,13 +345,20 @@ class Flow:
         after = tuple(sorted({*self._options.after, *(number for _, number in inputs)}))
         if when == FAILURE and not after:
             raise UsageError(f"flow {self.name!r}: node {name!r} with when='failure' needs nodes that may fail: after=")
-        return self._append(GraphNode(name, kind, when, after, task.name, **of_jobs), task, kind == MAP)
+        queue = _other_queue(self._connections, task)
+        return self._append(GraphNode(name, kind, when, after, task.name, queue=queue, **of_jobs), task, kind == MAP)
 
     def _append(self, node: GraphNode, task: Task[..., Any] | None, is_map: bool) -> FlowNode[Any]:  # noqa: FBT001
         if len(self._nodes) >= MOST_NODES:
             raise UsageError(f"flow {self.name!r} has {MOST_NODES} nodes, which is the most; use map for many jobs")
         self._nodes.append(node)
         return FlowNode(self, len(self._nodes) - 1, node.name, task, is_map=is_map)
+
+
+def _other_queue(connections: Connections, task: Task[..., Any]) -> str:
+    """The queue of a node's jobs; '' if it is the one of the flow."""
+    name = task._connections.settings.name
+    return "" if name == connections.settings.name else name
 
 
 def flow_task(connections: Connections) -> Task[..., Any]:

@@ -11,7 +11,7 @@ from schedq.errors import ArgumentsError, UsageError
 from schedq.model import backoff as plans
 from schedq.model.callables import Parameters, check_kinds, place_of
 from schedq.model.outcome import BackoffFunction, Discard, ErrorRules, ErrorTypes, Policy
-from schedq.model.placeholder import REFERENCE
+from schedq.model.placeholder import REFERENCE, is_reference
 from schedq.model.records import ClaimedJob
 from schedq.model.settings import Settings, checked_attempts
 from schedq.model.tasks import task_call
@@ -189,11 +189,10 @@ def with_results(
     connections: Connections, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments with the results of batches instead of what stands for them."""
-    from schedq.queue.batch_results import BatchResults
+    from schedq.queue.batch_results import results_of
 
     def replaced(value: Any) -> Any:
-        name = value.get(REFERENCE) if isinstance(value, dict) and len(value) == 1 else None
-        return BatchResults(connections, name) if isinstance(name, str) else value
+        return results_of(connections, value) if is_reference(value) else value
 
     return [replaced(value) for value in args], {name: replaced(value) for name, value in kwargs.items()}
 

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, closing, suppress
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakSet
 
@@ -259,6 +260,7 @@ class Connections:
 
     def __init__(self, address: Address, settings: Settings) -> None:
         self.settings = settings
+        self._others: dict[str, tuple[AsyncClient, Settings, Connections]] = {}
         self.followers: WeakSet[Follower] = WeakSet()
         self.before_enqueue: tuple[Callable[[Any], object], ...] = ()
         self.plain_tasks: Callable[[], Sequence[str]] = tuple
@@ -270,6 +272,21 @@ class Connections:
         self.settings = settings
         self.blocking.use(settings)
         self.aio.use(settings)
+
+    @property
+    def address(self) -> Address:
+        """Where the queue's Redis is."""
+        return self.aio.address
+
+    def of_queue(self, name: str) -> Connections:
+        """The connections of another queue of the same Redis, whose own settings are not known here."""
+        if name == self.settings.name:
+            return self
+        aio, settings, made = self._others.get(name, (None, None, None))
+        if made is None or aio is not self.aio or settings is not self.settings:
+            made = Connections(self.address, replace(self.settings, name=name, listed=False, gates={}))
+            self._others[name] = self.aio, self.settings, made
+        return made
 
 
 def events(queue: Settings, timeout: Duration | None, *, shows_gaps: bool = False) -> Listening[Any]:

@@ -41,6 +41,17 @@ def check_queue(connections: Connections, place: str, call: object) -> None:
         )
 
 
+def check_address(connections: Connections, place: str, task: Task[..., Any]) -> None:
+    """Refuse a task of another Redis: the end of its jobs would not become known here."""
+    ours, theirs = connections.address, task._connections.address
+    if ours != theirs and ours.label != theirs.label:  # the users may differ
+        raise UsageError(
+            f"{place}: task {task.name!r} is one of queue {task._connections.settings.name} at {theirs.label}, and "
+            f"queue {connections.settings.name} is at {ours.label}: only jobs of the same Redis, given as the same "
+            "redis=, can be waited for; enqueue the job in a step"
+        )
+
+
 def follow_up(connections: Connections, option: str, call: object) -> str:
     """The call at the end, a task or `task.with_args(...)`, as its line; '' for none.
 

@@ -38,7 +38,7 @@ from schedq.schedules.records import scan_schedules
 from schedq.schedules.register import upsert_some
 from schedq.testing.large_memos import large_memos
 from schedq.testing.loops import Runner, beside_loop, with_runner
-from schedq.transitions import gates, groups, renew
+from schedq.transitions import gates, groups, renew, stand_ins
 from schedq.workflows.attempt import WorkflowAttempt, check_code
 from schedq.workflows.recorder import Suspended
 
@@ -110,6 +110,7 @@ def _run_all(known: Sequence[Queue], limit: int, runner: Runner) -> int:
                 if not moved and has_advanced:
                     break
                 if not moved:
+                    first._drive(stand_ins.look_at_all(first.settings))
                     first._drive(groups.advance_all(first.settings))
                     has_advanced = True
                 moved = 0

@@ -5,14 +5,17 @@ All bits of such a group are counted again, so it does not matter which script w
 records are gone, without a word to their group are found by an audit of all that have not ended, every 10 s: workers of
 other programs and of older releases tell nothing. A group that is called off has its children cancelled. One that was not
 closed for a time fails. One whose run has completed, was cancelled, or undoes what it has done, is called off. One that has ended is deleted when its time has
-come, or when there are too many, unless its run may still read it.
+come, or when there are too many, unless its run may still read it. Of one that stands for a group of another queue, only the caller
+can say how that one is; see transitions/stand_ins.py.
 
 KEYS  groups (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), held (zset),
       resting (zset), stats (hash), wake (zset), paused (string), log (stream)
 ARGV  jobs, clock, events, log_size, group_keys, failed_history (number), failed_ttl_ms, min_keep_ms (number)
       request: a new id, for the cancelled jobs
       most_kept (number): how many groups that have ended are kept at most
-Returns  {1 if more is left to do now, else 0, the next instant at which a group needs attention, or ''}
+Returns  {1 if more is left to do now, else 0, the next instant at which a group needs attention, or '',
+         for each that stands for a group of another queue: its name, that queue, how its run is, which is over, waits (for it), rests, works, failed,
+         keeps (it has recorded the end, and may read the results) or done (it may not), how often it was requeued, and now}
 ]]
 local MOST_GROUPS, MOST_LOOKED_AT, MOST_CANCELLED, YOUNG = 20, 200, 30, 30000
 --@include clock
@@ -108,13 +111,13 @@ local function fail_unclosed(group)
   group.status = 'cancelling'
 end
 
--- The status of the run that a group works for, '' for one that is gone, and whether it undoes what it has done; nil for a group
--- that works for none.
+-- The status of the run that a group works for, '' for one that is gone, whether it undoes what it has done, what it waits for, and
+-- how often it was requeued; nil for a group that works for none.
 local function status_of_run(key)
   local id = redis.call('HGET', key, 'wake')
-  local found = id and redis.pcall('HMGET', jobs .. id, 'status', 'run')
+  local found = id and redis.pcall('HMGET', jobs .. id, 'status', 'run', 'waits')
   if not id or found.err then return id and '' end
-  return found[1] or '', undoing_of(found[2]) ~= nil
+  return found[1] or '', undoing_of(found[2]) ~= nil, found[3] or '', string.match(found[2] or '', ' requeued=(%d+)') or '0'
 end
 
 -- A run that has failed may be requeued, so its children continue.
@@ -168,14 +171,39 @@ local function tidy(name)
   if not delete_group(name) then has_more = true end
 end
 
+local stand_ins = {}
+
+-- Its run closes it after having recorded the end. If it has ended otherwise, it was called off, or an older release ended it:
+-- then the group that it stands for is to end, too.
+local function note_stand_in(name, key, found)
+  local run, is_undoing, waits, requeued = status_of_run(key)
+  local is_over = is_undoing or not run or run == '' or run == 'completed' or run == 'cancelled'
+  local word = run == 'failed' and 'failed' or 'works'
+  if run == 'delayed' then word = string.find(waits, '"' .. name .. '"', 1, true) and 'waits' or 'rests' end
+  if found[3] == '1' then
+    word = is_over and 'done' or 'keeps'
+  elseif is_over or found[1] ~= 'running' then
+    word = 'over'
+  end
+  redis.call('ZADD', groups, digits(now + (found[3] == '1' and whole(found[4]) or LOOK_AGAIN)), name)
+  stand_ins[#stand_ins + 1] = {name, found[2], word, requeued or '0', now}
+end
+
 allow_when_full(leases)
 for _, name in ipairs(redis.call('ZRANGE', groups, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, MOST_GROUPS)) do
   local key = group_keys .. name
-  local status = redis.pcall('HGET', key, 'status')
-  if status == 'running' or status == 'cancelling' then has_more = attend(name) or has_more else tidy(name) end
+  local found = redis.pcall('HMGET', key, 'status', 'stands_for', 'closed', 'kept_ms')
+  local status = found[1]
+  if found[2] and status and status ~= 'deleted' then
+    note_stand_in(name, key, found)
+  elseif status == 'running' or status == 'cancelling' then
+    has_more = attend(name) or has_more
+  else
+    tidy(name)
+  end
 end
--- The instants of those that have ended lie further ahead than those of others.
-local kept = {'(' .. digits(now + 2 * LOOK_AGAIN), '+inf'}
+-- The instants of those that have ended lie further ahead than those of others. Those in a year are of runs in other queues.
+local kept = {'(' .. digits(now + 2 * LOOK_AGAIN), digits(now + YEAR / 2)}
 if redis.call('ZCOUNT', groups, unpack(kept)) > most_kept then
   local name = redis.call('ZRANGE', groups, kept[1], kept[2], 'BYSCORE', 'LIMIT', 0, 1)[1]
   local key = group_keys .. name
@@ -188,4 +216,4 @@ if redis.call('ZCOUNT', groups, unpack(kept)) > most_kept then
 end
 if jobs_made > 0 or has_woken then set_wake() end
 local at = redis.call('ZRANGE', groups, 0, 0, 'WITHSCORES')[2]
-return {has_more and 1 or 0, at or ''}
+return {has_more and 1 or 0, at or '', stand_ins}

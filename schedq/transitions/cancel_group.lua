@@ -4,7 +4,8 @@ Call a group off: no job of it is made from now on. The promoter cancels those t
 KEYS  groups (zset), promoter (string), wake (zset), paused (string)
 ARGV  clock, due_channel, group_keys
       name: of the group
-Returns  cancelling | no (it has ended, or there is none)
+      generation: only a group of this one; '' for any
+Returns  cancelling | no (it has ended, is of another generation, or there is none)
 ]]
 --@include clock
 --@include checks
@@ -14,7 +15,8 @@ Returns  cancelling | no (it has ended, or there is none)
 local key = group_keys .. name
 local bad = wrong_type('zset', groups) or wrong_type('hash', key)
 if bad then return bad end
-local status = redis.call('HGET', key, 'status')
+local status, its = unpack(redis.call('HMGET', key, 'status', 'generation'))
+if generation ~= '' and its ~= generation then return 'no' end
 if status ~= 'running' and status ~= 'cancelling' then return 'no' end
 allow_when_full(groups)
 redis.call('ZADD', groups, 0, name)

@@ -5,7 +5,9 @@ KEYS  groups (zset), pending (list), delayed (zset), stats (hash), wake (zset), 
 ARGV  jobs, clock, group_keys
       name: of the group
       before (number): only a group that began by then, ms; '' for any
-Returns  gone | more (send it again) | kept (it began later)
+      stand_ins: what to do with one that stands for a group of another queue: delete, wake (its run, and keep it), or '' to keep
+        it, and let the promoter look at it next
+Returns  gone | more (send it again) | kept (it began later, or stands for another one)
 ]]
 --@include clock
 --@include checks
@@ -17,8 +19,14 @@ Returns  gone | more (send it again) | kept (it began later)
 local key = group_keys .. name
 local bad = wrong_type('zset', groups, delayed) or wrong_type('list', pending) or wrong_type('hash', key)
 if bad then return bad end
-local began = whole(redis.call('HGET', key, 'began_at_ms'))
+local found = redis.call('HMGET', key, 'began_at_ms', 'stands_for')
+local began = whole(found[1])
 if before and began > before and began <= now then return 'kept' end
+if found[2] and stand_ins ~= 'delete' then
+  if stand_ins == '' then redis.call('ZADD', groups, 'XX', 0, name) end
+  if stand_ins == 'wake' and wake_run(redis.call('HGET', key, 'wake') or '') then set_wake() end
+  return 'kept'
+end
 allow_when_full(groups)
 local is_gone = delete_group(name)
 if has_woken then set_wake() end

@@ -21,9 +21,9 @@ from schedq.transitions import Binding, Operation, RoundTrips, chunked, identity
 _FILL: Final = Binding(
     "fill_group", "name", "digest", "definition", "gate_limits", "at", "close", "run", "token", "items"
 )
-_CANCEL: Final = Binding("cancel_group", "name")
+_CANCEL: Final = Binding("cancel_group", "name", "generation")
 _RETRY: Final = Binding("retry_group", "name", "generation", "left")
-_DROP: Final = Binding("drop_group", "name", "before")
+_DROP: Final = Binding("drop_group", "name", "before", "stand_ins")
 _ADVANCE: Final = Binding("advance", "request", "most_kept")
 MOST_ITEMS: Final = 1000
 """The most items that one script adds."""
@@ -98,9 +98,10 @@ def pages(items: Sequence[str]) -> list[list[str]]:
     return chunked(items, lambda item: size_of(item) + 16, MOST_ITEMS)
 
 
-def cancel(queue: Settings, name: str) -> Operation[bool]:
-    """Call a group off; returns False if it has ended or there is none."""
-    return Operation("cancel_group", *_CANCEL(queue, name=name), lambda reply: bool(reply == "cancelling"))
+def cancel(queue: Settings, name: str, generation: str = "") -> Operation[bool]:
+    """Call a group off; returns False if it has ended, is not of that generation, or there is none."""
+    sent = _CANCEL(queue, name=name, generation=generation)
+    return Operation("cancel_group", *sent, lambda reply: bool(reply == "cancelling"))
 
 
 def retry(queue: Settings, name: str, generation: str = "") -> RoundTrips[int]:
@@ -127,18 +128,31 @@ def retry(queue: Settings, name: str, generation: str = "") -> RoundTrips[int]:
             return count
 
 
-def drop(queue: Settings, name: str, before: int | str = "") -> RoundTrips[bool]:
-    """Delete the record of a group; False if it began after the instant `before`, in ms."""
+def drop(queue: Settings, name: str, before: int | str = "", stand_ins: str = "") -> RoundTrips[bool]:
+    """Delete the record of a group; False if it began after the instant `before`, in ms, or stands for another one.
+
+    With `stand_ins="delete"`, one that stands for a group of another queue is deleted, too.
+    """
     while True:
-        (reply,) = yield [Operation("drop_group", *_DROP(queue, name=name, before=before), str)]
+        (reply,) = yield [_drop(queue, name, before, stand_ins)]
         word = unwrap(reply)
         if word != "more":
             return bool(word == "gone")
 
 
 def drops(queue: Settings, names: Sequence[str]) -> list[Operation[str]]:
-    """The operations that delete the records of groups with one child each."""
-    return [Operation("drop_group", *_DROP(queue, name=name, before=""), str) for name in names]
+    """The operations that delete the records of groups with one child at most."""
+    return [_drop(queue, name, "", "delete") for name in names]
+
+
+def wake(queue: Settings, name: str) -> Operation[str]:
+    """Wake the run that waits for a group of another queue, for which the one of this name stands."""
+    return _drop(queue, name, "", "wake")
+
+
+def _drop(queue: Settings, name: str, before: int | str, stand_ins: str) -> Operation[str]:
+    sent = _DROP(queue, name=name, before=before, stand_ins=stand_ins)
+    return Operation("drop_group", *sent, str)
 
 
 def drop_all(queue: Settings, before: int | str) -> RoundTrips[int]:
@@ -169,10 +183,18 @@ def new_generation() -> str:
 
 
 class Advance(NamedTuple):
-    """Whether more is left to do now, and when groups need attention next, in ms; None for never."""
+    """What is left to do.
+
+    Attributes:
+        has_more: more is left to do now.
+        next_ms: when groups need attention next, ms; None for never.
+        stand_ins: of the groups that were looked at, those that stand for groups of other queues: the name, that queue,
+            how the run is, how often it was requeued, and now in ms; see `stand_ins.py`.
+    """
 
     has_more: bool
     next_ms: int | None
+    stand_ins: tuple[tuple[str, str, str, int, int], ...] = ()
 
 
 def advance(queue: Settings) -> Operation[Advance]:
@@ -181,7 +203,14 @@ def advance(queue: Settings) -> Operation[Advance]:
 
 
 def _read_advance(reply: list[Any]) -> Advance:
-    return Advance(reply[0] == 1, int(float(reply[1])) if reply[1] else None)
+    found = tuple((name, queue, run, int(requeued), int(now)) for name, queue, run, requeued, now in reply[2])
+    return Advance(reply[0] == 1, int(float(reply[1])) if reply[1] else None, found)
+
+
+def look_at(queue: Settings, names: Sequence[str], at_ms: int = 0) -> Operation[int]:
+    """Let those of these groups that there are need attention now, or at an instant."""
+    words = [word for name in names for word in (str(at_ms), name)]
+    return Operation("groups", None, (), ("ZADD", queue.keys.groups, "XX", *words), int)
 
 
 def advance_all(queue: Settings) -> RoundTrips[None]:
@@ -276,10 +305,15 @@ def _read_end(fields: Any, items: Any, first: Any, failures: Any) -> GroupEnd:
 
 def statuses(queue: Settings, names: Sequence[str]) -> RoundTrips[list[str]]:
     """The status of each group, in one round trip: '' if there is none, `filling` while jobs are still to be added."""
-    replies = yield [
-        Operation("group", None, (), ("HMGET", queue.keys.group(name), "status", "closed"), list) for name in names
-    ]
-    return [_status(*unwrap(reply)) for reply in replies]
+    return [status for status, _ in (yield from generations(queue, names))]
+
+
+def generations(queue: Settings, names: Sequence[str]) -> RoundTrips[list[tuple[str, str]]]:
+    """What `statuses` returns, each with the generation."""
+    words = ("status", "closed", "generation")
+    replies = yield [Operation("group", None, (), ("HMGET", queue.keys.group(name), *words), list) for name in names]
+    found = [unwrap(reply) for reply in replies]
+    return [(_status(status, closed), generation or "") for status, closed, generation in found]
 
 
 def _status(status: str | None, closed: str | None) -> str:

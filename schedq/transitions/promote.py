@@ -79,9 +79,10 @@ def promote_due(queue: Settings, limit: int) -> RoundTrips[int]:
         moved += found.moved
         limit = limit - max(1, found.moved) if found.has_more else 0
         if found.next_group_ms is not None and found.next_group_ms <= found.now_ms:
-            from schedq.transitions.groups import advance_all
+            from schedq.transitions import groups, stand_ins
 
-            yield from advance_all(queue)
+            yield from stand_ins.look_at_all(queue)
+            yield from groups.advance_all(queue)
     return moved
 
 

@@ -134,9 +134,10 @@ class WorkflowContext:
     async def call(self, task: Task[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @operation
     async def call(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run a job of a task of this queue, wait for its end, and return its result.
+        """Run a job of a task, wait for its end, and return its result.
 
-        The job has the options of the task, as in `task.options(timeout=60)`; the task may be a workflow. If the run is
+        The task is one of this queue, or of another queue of the same Redis, as in `task.options(queue=other)`. The job
+        has the options of the task, as in `task.options(timeout=60)`; the task may be a workflow. If the run is
         cancelled meanwhile, so is the job.
 
         Raises:
@@ -160,7 +161,7 @@ class WorkflowContext:
         crash before all were added, `items` must be the same in the same order.
 
         Args:
-            task: a task of this queue, with the options that its jobs have.
+            task: a task of this queue or of another one of the same Redis, with the options that its jobs have.
             items: for each job the one argument of its call, or `task.with_args(...)`.
             concurrency: the most jobs that wait or run at the same time, 1 to 1000; None for 1000.
             tolerate: how many jobs may fail, as a number, or as a share below 1.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from schedq.errors import RecordFull, UsageError
@@ -23,26 +23,21 @@ from schedq.model.graph import (
     control_of,
     is_pause,
 )
-from schedq.model.groups import ENDED, GroupDefinition
+from schedq.model.groups import ENDED
 from schedq.model.outcome import Discard
 from schedq.model.records import whole
 from schedq.model.runs import Memo, RunWait
 from schedq.queue.requests import Connections
-from schedq.transitions import RoundTrips, groups, unwrap
-from schedq.transitions.groups import Filled, GroupEnd
+from schedq.transitions import groups
+from schedq.transitions.groups import GroupEnd
 from schedq.workflows.branches import WAITING, Branch
-from schedq.workflows.children import goes_on, outcome_of
-from schedq.workflows.node_jobs import NodeJobs, Unusable
+from schedq.workflows.children import outcome_of
+from schedq.workflows.node_groups import NodeCall, NodeGroups
+from schedq.workflows.node_jobs import Unusable
 from schedq.workflows.operation import recorded
-from schedq.workflows.place import Place
 from schedq.workflows.run import WorkflowRun
 
 _MOST_NAMED: Final = 3
-_FEW: Final = 10
-"""So many groups are read as a whole, which is one round trip less if one of them has ended."""
-_AT_ONCE: Final = 100
-"""The most groups that are made or looked at in one round trip."""
-_PAGE: Final = 1000
 
 
 async def run_flow(run: WorkflowRun, connections: Connections, declare: Callable[[], FlowGraph], stored: Any) -> Any:
@@ -74,12 +69,10 @@ async def run_flow(run: WorkflowRun, connections: Connections, declare: Callable
 
 class _FlowRun:
     def __init__(self, run: WorkflowRun, connections: Connections, graph: FlowGraph) -> None:
-        self._run, self._graph, self._connections = run, graph, connections
-        self._jobs = NodeJobs(run.job.id, connections, graph)
-        self._queue, self._branch = connections.settings, run.branches.main
+        self._run, self._graph = run, graph
+        self._groups, self._branch = NodeGroups(run, connections, graph), run.branches.main
         self._waits: dict[int, RunWait] = {}  # of nodes whose jobs run
         self._known: set[int] | None = None  # nodes that were ready when the attempt began
-        self._over: list[str] = []  # groups that are not needed any more
         self._messages, self._is_paused = 0, False
 
     async def to_the_end(self) -> Any:
@@ -97,14 +90,11 @@ class _FlowRun:
                 continue
             ready = [number for number, each in enumerate(states) if each.status == "ready"]
             if not await self._run_jobs(ready, states):
-                await self._ask(self._make(())) if self._over else None
+                await self._groups.tidy()
                 control = RunWait("receive", control_name(self._messages + 1), None, CONTROL)
                 self._branch.waits = (*self._waits.values(), control)
                 self._run.branches.become(self._branch, WAITING)  # so the run is suspended
                 await asyncio.get_running_loop().create_future()
-
-    async def _ask(self, trips: Any) -> Any:
-        return await self._run.requests.ask(self._branch, self._connections.aio.drive(trips))
 
     # -- the graph
 
@@ -141,9 +131,6 @@ class _FlowRun:
                 has_moved = True
         return has_moved
 
-    def _name(self, number: int, states: Sequence[NodeState]) -> str:
-        return self._graph.name_of(number, states[number])
-
     async def _record(self, number: int, state: NodeState, memo: Memo) -> None:
         name, before = self._graph.name_of(number, state), state._replace(rounds=state.rounds - 1)
         replaced = self._graph.name_of(number, before) if state.rounds > 1 else ""
@@ -159,46 +146,29 @@ class _FlowRun:
             return None
         if (status := states[wanted].status) != "completed":
             raise Discard(f"node {self._graph.nodes[wanted].name}, whose result is that of the flow, was {status}")
-        return json.loads(self._jobs.result_of(wanted, states))
+        return json.loads(self._groups.jobs.result_of(wanted, states))
 
     # -- the jobs of nodes
 
     async def _run_jobs(self, ready: Sequence[int], states: Sequence[NodeState]) -> bool:
         """Make the jobs of nodes, and record how they ended; returns whether a node has ended.
 
-        Only nodes that were ready when the attempt began may have jobs: no earlier attempt knew what others came to.
+        Only nodes that were ready when the attempt began may have jobs: no earlier attempt knew what others came to. Of
+        those in other queues, groups of an earlier life may be there still.
         """
         unknown = [number for number in ready if number not in self._waits]
         self._known = set(ready) if self._known is None else self._known
-        found = await self._look([number for number in unknown if number in self._known], states)
+        nodes = self._graph.nodes
+        found = await self._groups.look([each for each in unknown if each in self._known or nodes[each].queue], states)
+        running = [number for number, end in found.items() if end.status and end.status not in (*ENDED, "filling")]
+        await self._groups.stand_in(running, states)
+        self._waits |= {number: self._groups.wait(number, states) for number in running}
         has_ended = False
         for number, end in found.items():
             if end.status in (*ENDED, "filling"):
                 has_ended |= await self._end(number, states, end)
-            elif end.status:
-                self._waits[number] = self._wait(number, states)
         new = [number for number in unknown if number not in found or not found[number].status]
         return await self._begin([] if self._is_paused else new, states) or has_ended
-
-    async def _look(self, numbers: Sequence[int], states: Sequence[NodeState]) -> dict[int, GroupEnd]:
-        """How the jobs of nodes stand; where nothing has ended, only the status counts."""
-        found: dict[int, GroupEnd] = {}
-        for some in _portions(numbers):
-            names = [self._wait(number, states).group for number in some]
-            if len(numbers) <= _FEW:
-                ends = await self._ask(groups.ends_of(self._queue, names))
-                found |= zip(some, (_as_looked_at(end) for end in ends), strict=True)
-                continue
-            statuses = await self._ask(groups.statuses(self._queue, names))
-            found |= {number: GroupEnd({"status": status}) for number, status in zip(some, statuses, strict=True)}
-        return found
-
-    def _wait(self, number: int, states: Sequence[NodeState]) -> RunWait:
-        name = self._name(number, states)
-        return RunWait(self._graph.nodes[number].kind, name, None, "", self._place(name).id)
-
-    def _place(self, name: str) -> Place:
-        return Place.of(self._run.job.id, self._run.record, name)
 
     async def _end(self, number: int, states: Sequence[NodeState], found: GroupEnd) -> bool:
         """Record what a node came to whose jobs have ended, or finish what an earlier attempt began to make of them.
@@ -206,52 +176,51 @@ class _FlowRun:
         After a requeue what failed runs again. If what a node is given may have changed, all of its jobs do. Returns
         False if that has to wait, because the flow is paused.
         """
-        node, state = self._graph.nodes[number], states[number]
-        place = self._place(self._name(number, states))
+        node, state, nodes = self._graph.nodes[number], states[number], self._groups
+        place, queue = nodes.place(number, states), nodes.queue_of(number)
         if len(found.fields) == 1 or found.status == "filling":
-            found = await self._ask(groups.end_of(self._queue, place.id))
+            found = await nodes.end_of(number, place)
         fields = found.fields
         if found.status not in ENDED:
             if fields.get("numbered") == "1":
-                await self._ask(groups.retry(self._queue, place.id, place.retry))
+                await nodes.ask(number, groups.retry(queue, place.id, place.retry))
             else:
-                await self._fill(number, states, place, fields)
+                await nodes.fill(number, states, place, fields)
             return True
         is_outdated = fields.get("links") != str(state.number)
         if is_outdated or not (found.status == "completed" or place.is_of(fields.get("generation", ""))):
             if self._is_paused:
                 return False
             if is_outdated:
-                return bool(await self._ask(groups.drop(self._queue, place.id)))
-            if await goes_on(place, found, self._queue, self._ask):
+                return bool(await nodes.ask(number, groups.drop(queue, place.id)))
+            if await nodes.go_on(number, place, found):
                 return True
         outcome, value = outcome_of(node.kind, place, found)
         began_ms, ended_ms = (whole(fields.get(each)) for each in ("began_at_ms", "ended_at_ms"))
         await self._record(number, state, Memo(node.kind, outcome, value, began_ms, ended_ms or self._run.now_ms, 1))
-        if node.kind == CALL:
-            self._over.append(place.id)
+        await nodes.is_recorded(number, place, outcome)
         return True
 
     async def _begin(self, numbers: Sequence[int], states: Sequence[NodeState]) -> bool:
         """Make the jobs of nodes; returns whether a node has ended by that."""
-        calls, has_ended = list[tuple[GroupDefinition, str]](), False
+        calls, has_ended = list[NodeCall](), False
         for number in numbers:
-            wait = self._wait(number, states)
-            place = self._place(wait.name)
+            wait, place = self._groups.wait(number, states), self._groups.place(number, states)
             await self._check_room(wait.name)
             try:
                 if self._graph.nodes[number].kind == CALL:
-                    calls.append((self._jobs.definition(number, place, states), self._jobs.line(number, 0, states)))
+                    jobs = self._groups.jobs
+                    calls.append(NodeCall(number, jobs.definition(number, place, states), jobs.line(number, 0, states)))
                 else:
-                    await self._fill(number, states, place, {})
+                    await self._groups.fill(number, states, place, {})
                 self._waits[number] = wait
             except Unusable as error:
                 now_ms = self._run.now_ms
                 memo = Memo(wait.kind, "error", str(error), now_ms, now_ms, 1)
                 await self._record(number, states[number], memo)
                 has_ended = True
-        for some in _portions(calls):
-            await self._ask(self._make(some))
+        if calls:
+            await self._groups.make(calls, states)
         return has_ended
 
     async def _check_room(self, name: str) -> None:
@@ -259,40 +228,3 @@ class _FlowRun:
             self._run.record.check(name)
         except RecordFull as error:
             await self._run.stop(error)
-
-    def _make(self, calls: Iterable[tuple[GroupDefinition, str]]) -> RoundTrips[list[Filled]]:
-        """Make groups of one job each, and delete those that are over, in one round trip."""
-        gone, self._over = groups.drops(self._queue, self._over), []
-        fills = [groups.fill(self._queue, made, (line,), 0, close=True, holder=self._run.job) for made, line in calls]
-        replies = yield [*fills, *gone]
-        return [unwrap(reply) for reply in replies[: len(fills)]]
-
-    async def _fill(self, number: int, states: Sequence[NodeState], place: Place, fields: dict[str, str]) -> None:
-        """Make the jobs of a map, or those that are missing."""
-        made, at, page = self._jobs.definition(number, place, states), 0, list[str]()
-        digest = fields.get("digest", "")
-
-        async def send(*, close: bool) -> None:
-            nonlocal at
-            for some in groups.pages(page) or [[]]:
-                filled = groups.fill(self._queue, made, some, at, close=close, digest=digest, holder=self._run.job)
-                await self._run.requests.ask(self._branch, self._connections.aio.ask(filled))
-                at += len(some)
-            page.clear()
-
-        async for line in self._jobs.lines(number, states):
-            page.append(line)
-            if len(page) >= _PAGE:
-                await send(close=False)
-        if len(groups.pages(page)) > 1:
-            await send(close=False)
-        await send(close=True)
-
-
-def _as_looked_at(found: GroupEnd) -> GroupEnd:
-    is_cut = found.status == "running" and found.fields.get("closed") != "1"
-    return GroupEnd({**found.fields, "status": "filling"}) if is_cut else found
-
-
-def _portions(things: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    return (things[at : at + _AT_ONCE] for at in range(0, len(things), _AT_ONCE))

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from schedq.errors import JobGone
-from schedq.model.graph import FIRST, MAP, FlowGraph, GraphNode, NodeState, error_of, filled_in, inputs_of
+from schedq.model.graph import CALL, FIRST, MAP, FlowGraph, GraphNode, NodeState, error_of, filled_in, inputs_of
 from schedq.model.groups import GroupDefinition
 from schedq.model.payload import decoded, encode
-from schedq.model.placeholder import REFERENCE
+from schedq.model.placeholder import QUEUE, REFERENCE
 from schedq.model.records import Options
-from schedq.queue.batch_results import BatchResults
+from schedq.queue.batch_results import results_of
 from schedq.queue.batches import channel_of
 from schedq.queue.before_enqueue import prepared_options
 from schedq.queue.requests import Connections
-from schedq.transitions import enqueue
+from schedq.transitions import enqueue, stand_ins
 from schedq.workflows.place import Place
 
 
@@ -45,7 +45,12 @@ class NodeJobs:
             return "null"
         if memo.kind == FIRST:
             return self.result_of(memo.value, states)
-        return encode({REFERENCE: memo.value} if memo.kind == MAP else memo.value, self._queue.max_payload)
+        return encode(self._reference(number, memo.value) if memo.kind == MAP else memo.value, self._queue.max_payload)
+
+    def _reference(self, number: int, batch: Any) -> dict[str, Any]:
+        """What stands for the results of a map; with its queue if the flow has jobs in several ones."""
+        is_spread = any(node.queue for node in self._graph.nodes)
+        return {REFERENCE: batch, **({QUEUE: self._graph.nodes[number].queue or self._queue.name} if is_spread else {})}
 
     def definition(self, number: int, place: Place, states: Sequence[NodeState]) -> GroupDefinition:
         """The group of a node's jobs."""
@@ -62,11 +67,18 @@ class NodeJobs:
             tolerate=node.tolerate,
             keeps_results=node.keeps_results,
             links=str(states[number].number),  # the newest outcome that they may be given
-            wake=self._job_id,
-            channel=channel_of(self._queue, place.id),
-            close_within_ms=0,
             gates=tuple(value for name, value in _pairs(node.options) if name == "gate"),
+            **self._ties(node, place),
         )
+
+    def _ties(self, node: GraphNode, place: Place) -> dict[str, Any]:
+        """How the end of the group becomes known."""
+        if not node.queue:
+            return {"wake": self._job_id, "channel": channel_of(self._queue, place.id), "close_within_ms": 0}
+        channel = channel_of(self._connections.of_queue(node.queue).settings, place.id)
+        kept = {"kept_ms": stand_ins.KEPT_MS} if node.kind == CALL else {}
+        within = {"close_within_ms": stand_ins.CLOSE_WITHIN_MS}
+        return {"tells": self._queue.keys.due, "channel": channel, **kept, **within}
 
     def _prepared(self, node: GraphNode) -> tuple[str, ...]:
         """The options of a node's jobs, with the headers and the trace that jobs get from whoever enqueues them."""
@@ -87,7 +99,7 @@ class NodeJobs:
         items = json.loads(self.result_of(node.source, states))
         if self._graph.is_map(node.source):
             try:
-                async for item in BatchResults[Any](self._connections, items[REFERENCE]):
+                async for item in results_of(self._connections, items):
                     yield self._argument(item)
             except JobGone as gone:
                 raise Unusable(str(gone)) from None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from schedq import Discard, Fixed, JobFailed, MapFailed, Queue, StepFailed, WorkflowContext
+from schedq import Discard, Fixed, JobFailed, MapFailed, Queue, Snooze, StepFailed, WorkflowContext
 from schedq.inspect.export import exported
 from schedq.testing import QueueTester
+from schedq.workflows import children
 
 HOUR = timedelta(hours=1)
 
@@ -145,6 +147,67 @@ def test_the_jobs_of_a_requeued_run_that_failed_run_again(tester: QueueTester, q
     assert done == [1, 2, 3, 4, 3]
 
 
+def test_a_requeued_run_gets_the_result_of_a_job_that_completed_although_it_was_called_off(
+    tester: QueueTester, queue: Queue, done: list[Any]
+):
+    @queue.task
+    def load(number: int) -> int:
+        done.append(number)
+        (batch,) = queue.list_batches()
+        job.cancel()
+        queue.batch(batch.id).cancel()
+        return number
+
+    @queue.workflow
+    async def import_one(ctx: WorkflowContext) -> int:
+        return await ctx.call(load, 7)
+
+    job = import_one.enqueue()
+    tester.run_due()
+    assert [each.status for each in queue.list_batches()] == ["cancelled"]
+    queue.requeue(job.id)
+    tester.run_due()
+
+    assert job.result(0) == 7
+    assert done == [7]
+
+
+@pytest.mark.parametrize("completed", [1, 2])
+def test_all_jobs_of_a_requeued_run_are_made_if_it_was_cancelled_while_it_made_them(
+    tester: QueueTester, queue: Queue, monkeypatch: pytest.MonkeyPatch, completed: int
+):
+    monkeypatch.setattr(children, "_PAGE", 2)
+    is_broken = True
+
+    @queue.task
+    def load(number: int) -> int:
+        if is_broken and number >= completed:
+            raise Snooze(2 * HOUR)
+        return number
+
+    def numbers() -> Iterator[int]:
+        for number in range(5):
+            if number == 3 and is_broken:
+                raise ValueError("no numbers")
+            yield number
+
+    @queue.workflow
+    async def import_all(ctx: WorkflowContext) -> list[int]:
+        return [each async for each in await ctx.map(load, numbers())]
+
+    job = import_all.enqueue()
+    tester.run_due()
+    assert job.cancel() == "cancelled"
+    tester.fast_forward(HOUR)
+    tester.run_due()
+    assert [(each.status, each.total) for each in queue.list_batches()] == [("cancelled", 2)]
+    is_broken = False
+    queue.requeue(job.id)
+    tester.run_due()
+
+    assert job.result(0) == [0, 1, 2, 3, 4]
+
+
 def test_branches_wait_for_jobs_at_the_same_time(tester: QueueTester, queue: Queue):
     @queue.task
     def echo(text: str) -> str:
@@ -215,23 +278,6 @@ def test_the_results_of_a_map_are_kept_as_long_as_the_run(tester: QueueTester, q
     tester.fast_forward()
 
     assert job.result(0) == [1, 2]
-
-
-def test_the_task_of_another_queue_is_refused(tester: QueueTester, queue: Queue):
-    other = Queue("other")
-
-    @other.task
-    def elsewhere() -> None: ...
-
-    @queue.workflow
-    async def wrong(ctx: WorkflowContext) -> None:
-        await ctx.call(elsewhere)
-
-    job = wrong.options(max_attempts=1).enqueue()
-    tester.run_due()
-
-    with pytest.raises(JobFailed, match="task 'elsewhere' is one of another queue"):
-        job.result(0)
 
 
 def test_a_run_whose_batch_was_deleted_makes_its_jobs_anew(tester: QueueTester, queue: Queue, done: list[Any]):
@@ -314,7 +360,7 @@ def test_wrong_calls_say_what_is_wrong(tester: QueueTester, queue: Queue):
 
     expected = {
         "arguments": "missing",
-        "function": "take a task of the queue",
+        "function": "take a task of a queue",
         "delay": "can't have delay",
         "options": "only the name counts",
         "items": "task 'none'",

@@ -21,18 +21,20 @@ class Died(BaseException):
 
 
 class Cuts:
-    """Lets a worker die before the n-th request of its asyncio client, which only flows use here.
+    """Lets a worker die before the n-th request of its asyncio client, which only workflows use here.
 
-    That is as good as after the one before: what Redis has is the same.
+    That is as good as after the one before: what Redis has is the same. `unsent` has the client and the request.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at = self.seen = 0
+        self.unsent: Any = None
         real, ending, cuts = AsyncClient.execute, LocalAttempt._ending, self
 
         async def execute(client: AsyncClient, operations: Any) -> Any:
             cuts.seen += 1
             if cuts.seen == cuts.at:
+                cuts.unsent = client, operations
                 raise Died
             return await real(client, operations)
 

@@ -71,7 +71,6 @@ def note(queue: Queue) -> Task[[str], str]:
         (lambda q, f, t: q.flow(version=2), "a flow can't have version"),
         (lambda q, f, t: q.flow(lambda: None), "must be its flow"),
         (lambda q, f, t: q.task(name="schedq.flow")(print), "the library's own"),
-        (lambda q, f, t: f.call(Queue("far").task(name="away")(lambda: None)), "is one of queue far"),
     ],
 )
 def test_mistakes_are_refused_where_they_are_made(

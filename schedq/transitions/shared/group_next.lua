@@ -1,5 +1,5 @@
 -- Needs group_end, wake_run, totals and numbers. What follows from the ends of children: the next ones are made, or the group ends.
-local MOST_MADE, MOST_LIVE, LOOK_AGAIN = 150, 1000, 10000
+local MOST_MADE, MOST_LIVE, LOOK_AGAIN, YEAR = 150, 1000, 10000, 31536000000
 local jobs_made = 0
 
 -- Damaged options are left out.
@@ -70,11 +70,11 @@ end
 
 local function read_plan(group)
   local found = redis.call('HMGET', group.key, 'closed', 'concurrency', 'numbered', 'options', 'tolerate', 'last', 'marker', 'then',
-    'otherwise', 'wake', 'channel', 'becomes', 'kept_ms', 'error')
+    'otherwise', 'wake', 'channel', 'becomes', 'kept_ms', 'error', 'tells')
   return {closed = found[1] == '1', concurrency = math.min(MOST_LIVE, tonumber(found[2] or '') or MOST_LIVE),
     numbered = found[3] == '1', options = found[4] or '[]', tolerate = tonumber(found[5] or '') or 0, last = found[6] or 'null',
     marker = found[7] or '', follows = found[8], otherwise = found[9], wakes = found[10], channel = found[11], becomes = found[12],
-    kept = tonumber(found[13] or '') or LOOK_AGAIN, error = found[14]}
+    kept = tonumber(found[13] or '') or LOOK_AGAIN, error = found[14], tells = found[15]}
 end
 
 -- The one thing that a group does at its end, and then the status that says so.
@@ -90,7 +90,9 @@ local function end_group(group, plan, ended, succeeded)
   if plan.wakes and wake_run(plan.wakes) then jobs_made = jobs_made + 1 end
   redis.call('HSET', group.key, 'status', status, 'ended_at_ms', stamp, 'ended', ended, 'succeeded', succeeded)
   if plan.channel then redis.pcall('PUBLISH', plan.channel, '{"status":"' .. status .. '","at_ms":' .. stamp .. '}') end
-  redis.call('ZADD', groups, digits(now + plan.kept), group.name)
+  if plan.tells then redis.pcall('PUBLISH', plan.tells, 'ended ' .. group.name) end
+  -- If a run of another queue waits for it, someone of that queue says when it is not needed any more.
+  redis.call('ZADD', groups, digits(now + (plan.tells and YEAR or plan.kept)), group.name)
 end
 
 -- The next link of a chain, if the one before completed. Returns whether the chain is over.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from schedq import Queue, StoreUnavailable
+from schedq import Queue, StoreUnavailable, WorkflowContext
 from schedq.model.keys import QUEUES_KEY
 from schedq.model.records import ClaimedJob
 from tests.doors import in_thread
@@ -217,6 +217,36 @@ def test_an_idle_worker_notices_that_its_queue_has_moved(cluster: Cluster, make_
 
 
 # -- a node dies
+
+
+class _Served:
+    """A queue that a worker serves."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+
+def test_a_workflow_waits_for_jobs_on_another_node(cluster: Cluster, open_queue: OpenQueue, crew: Crew):
+    url = cluster.url_of(cluster.nodes[0])
+    shop, gpu = (open_queue(cluster.name_at(node), url) for node in cluster.nodes[:2])
+
+    @gpu.task
+    def render(frame: int) -> int:
+        return frame
+
+    @shop.workflow
+    async def film(ctx: WorkflowContext) -> int:
+        count = await ctx.call(render, 3)
+        return sum([each async for each in await ctx.map(render, range(count))])
+
+    flow = shop.flow("film")
+    node = flow.call(render, flow.call(render, 5).result)
+    for queue in (shop, gpu):
+        crew.start(_Served(queue), debug=False)
+    jobs = film.enqueue(), flow.start(node)
+
+    assert [job.result(60) for job in jobs] == [3, 5]
+    until(lambda: [batch.stands_for for batch in shop.list_batches()] == [gpu.name])  # for the results of the map
 
 
 def test_a_node_dies_under_load_and_its_replica_takes_over(cluster: Cluster, make_load: MakeLoad, crew: Crew):
