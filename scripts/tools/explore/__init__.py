@@ -4,6 +4,7 @@
     scenarios   which actors take part, and in what situation
     world       queues on a real server: execute a step, read everything, return to an earlier state
     ledger      the replies so far, and which replies are no longer allowed
+    recovery    those who stay alive at the end, with whom everything must finish
     search      depth-first search through all schedules
     bugs        the engine with one bug injected, which the search must detect
 

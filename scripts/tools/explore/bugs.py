@@ -7,6 +7,7 @@ from typing import Final
 from scripts.tools.explore.bug import Bug
 from scripts.tools.explore.bugs_of_gates import GATE_BUGS
 from scripts.tools.explore.bugs_of_groups import GROUP_BUGS
+from scripts.tools.explore.bugs_of_other_queues import OTHER_QUEUE_BUGS
 from scripts.tools.explore.bugs_of_runs import RUN_BUGS
 
 BUGS: Final = (
@@ -374,4 +375,5 @@ BUGS: Final = (
     *GATE_BUGS,
     *RUN_BUGS,
     *GROUP_BUGS,
+    *OTHER_QUEUE_BUGS,
 )

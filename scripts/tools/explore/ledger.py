@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from schedq.model.settings import Settings
 from schedq.model.tasks import is_task_call
 from schedq.transitions import Operation
 from schedq.transitions.scripts import header
-from scripts.tools.explore import gate_laws, group_laws, promoter_laws, run_laws, schedule_laws
+from scripts.tools.explore import failover, gate_laws, group_laws, promoter_laws, run_laws, schedule_laws
 from tests.state import State
 
 _SETTLE_WIDTH = len(Settlement._fields)
@@ -465,6 +465,8 @@ def _filled(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 
 _HANDLERS = {
+    "replicate": failover.replicated,
+    "fail_over": failover.failed_over,
     "fire": _fired,
     "fill_group": _filled,
     "enqueue": _enqueued,
@@ -489,12 +491,3 @@ _HANDLERS = {
     "delete": _deleted,
     "hold_gate": _held,
 }
-
-
-def laws(state: State, allowed: Sequence[str]) -> list[str]:
-    """Laws that a state breaks, and jobs that can no longer be run."""
-    found = state.broken_laws()
-    found["broken"] = [f"{job_id} has lost its data" for job_id in state.ids("broken")]
-    return [
-        f"{law}: {complaint}" for law, complaints in found.items() if law not in allowed for complaint in complaints
-    ]

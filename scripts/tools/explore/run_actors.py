@@ -89,10 +89,10 @@ def _undo(queue: Settings, job: ClaimedJob) -> RequestGenerator:
     """Undo the steps of a run, the newest first."""
     (reply,) = yield [run.recall(queue, job)]
     for name, _ in open_undos(unwrap(reply)):
-        unwrap((yield [run.step(queue, job, undo_name(name), _written(Memo("undo", "ok", None, 1, 2, 1)))])[0])
+        unwrap((yield [run.step(queue, job, undo_name(name), written(Memo("undo", "ok", None, 1, 2, 1)))])[0])
 
 
-def _written(memo: Memo) -> str:
+def written(memo: Memo) -> str:
     """A memo as the library sends it: the script appends its number."""
     return json.dumps(memo[:-1], separators=(",", ":"))
 
@@ -118,7 +118,7 @@ def _do(queue: Settings, job: ClaimedJob, does: Does) -> Generator[Any, Any, Run
         job.run = answer.rest[0]
     memo = Memo(does.kind, "error" if does.kind == "fails" else "ok", job.claim_token, 1, 2, 1)
     memo = memo._replace(kind="step" if does.kind in ("fails", "undoable") else does.kind)
-    unwrap((yield [run.step(queue, job, does.name, _written(memo), does.losers)])[0])
+    unwrap((yield [run.step(queue, job, does.name, written(memo), does.losers)])[0])
     return None
 
 

@@ -13,7 +13,7 @@ from tests.runs import lines
 from tests.state import State
 
 _CANCELLED = 2
-_FORGETS = ("requeue", "start_over", "complete")
+_FORGETS = ("requeue", "start_over", "complete", "fail_over")
 
 
 def kept(name: str, losers: tuple[str, ...], before: State, after: State) -> Iterator[str]:

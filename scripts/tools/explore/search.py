@@ -12,36 +12,19 @@ from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
 
-from schedq.connection import redis_errors
-from schedq.connection.address import Address
 from schedq.errors import SchedqError, StoreUnavailable
 from schedq.model.settings import Settings
 from schedq.schedules import register
-from schedq.schedules.fire import DefinitionCache, fire_due
-from schedq.transitions import (
-    Operation,
-    cancel,
-    claim,
-    gates,
-    groups,
-    pause,
-    promote,
-    reclaim,
-    requeue,
-    reschedule,
-    settle,
-)
-from scripts.tools.explore import group_laws
-from scripts.tools.explore.actors import Pause, Plan, ending
-from scripts.tools.explore.ledger import Entry, Ledger, enter, laws, missing
-from scripts.tools.explore.schedule_laws import unaccounted
+from schedq.transitions import Operation, cancel, groups, promote, requeue, reschedule
+from scripts.tools.explore import group_laws, other_queue_laws
+from scripts.tools.explore.actors import Pause, Plan
+from scripts.tools.explore.ledger import Entry, Ledger, enter, missing
+from scripts.tools.explore.recovery import Recovery, laws, place_of, read_reply
 from scripts.tools.explore.world import Seen, World, states
 from tests.gates import Gates
 from tests.state import State
 
-_ADDRESS: Final = Address("unix:///explorer")
-_MOST_RECOVERIES: Final = 60
-_MOST_ROUNDS: Final = 200
+_MOST_ROUNDS_KEPT: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -78,6 +61,8 @@ class Scenario:
         settings: of the queues, where they differ from the defaults.
         must_be_whole: scripts/explore searches it completely, whatever the limit for other scenarios.
         wakes: idle workers rely on the wake marker: at the end, jobs may not wait without one.
+        rescue: what those who stay alive at the end do again and again, if that is more than one queue's promoter and
+            worker do.
     """
 
     name: str
@@ -90,6 +75,7 @@ class Scenario:
     settings: dict[str, Any] = field(default_factory=dict)
     must_be_whole: bool = False
     wakes: bool = False
+    rescue: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +139,8 @@ class Search:
         self._judged: dict[Seen, list[str]] = {}
         self._known_states: dict[Seen, list[State]] = {}
         self._recovered: dict[tuple[Seen, float], list[str]] = {}
+        self._rounds: dict[tuple[int, int, float], tuple[Sequence[Any] | None, Any, Any]] = {}
+        self._recovery = Recovery(world, self._queues, scenario, self._states)
 
     def run(self) -> Report:
         """Search."""
@@ -185,7 +173,7 @@ class Search:
                     self._world.now_s += operation.seconds
                     node = replace(node, now_s=self._world.now_s)
                 else:
-                    node, reply = self._do(node, 0, operation, back_to=-1, keep_as=-1)
+                    node, reply = self._do(node, operation, back_to=-1, keep_as=-1)
                 progress = self._replied(actor, progress, reply)
         ledger = {
             key: replace(known, is_foreign=key.partition("/")[2] in self._scenario.foreign)
@@ -242,7 +230,7 @@ class Search:
         elif fault == "is not heard":
             reply = StoreUnavailable("not heard")
         else:
-            after, reply = self._do(after, actor.queue, operation, back_to=node.depth, keep_as=node.depth + 1)
+            after, reply = self._do(after, operation, back_to=node.depth, keep_as=node.depth + 1)
         if fault == "loses the reply":
             # Sent again if that is safe; otherwise the actor learns that the outcome is unknown.
             progress = progress if operation.is_repeatable else self._replied(actor, progress, _lost())
@@ -253,14 +241,14 @@ class Search:
         all_progress = tuple(progress if place == number else other for place, other in enumerate(node.progress))
         return self._visit(replace(after, progress=all_progress), most)
 
-    def _do(self, node: Node, queue: int, operation: Operation[Any], *, back_to: int, keep_as: int) -> tuple[Node, Any]:
+    def _do(self, node: Node, operation: Operation[Any], *, back_to: int, keep_as: int) -> tuple[Node, Any]:
         """Execute a request and check its effect against the laws; returns the next node and the reply."""
         reply, seen = self._world.step(operation, back_to=back_to, keep_as=keep_as)
         self.report.moves[operation.name] += 1
-        reply = _read(operation, reply)
+        reply = read_reply(operation, reply)
         before, after = self._states(node.seen), self._states(seen)
-        settings = self._queues[queue]
-        entry = Entry(settings, operation, reply, int(self._world.now_s * 1000), before[queue], after[queue])
+        queue = place_of(operation, self._queues)
+        entry = Entry(self._queues[queue], operation, reply, int(self._world.now_s * 1000), before[queue], after[queue])
         ledger, complaints = enter(node.ledger, entry)
         found = replace(node, depth=keep_as, ledger=ledger, seen=seen)
         complaints += self._judge(seen, after)
@@ -276,6 +264,8 @@ class Search:
                 self._judged[seen] += [
                     law for state in found if "groups" in state.keys for law in group_laws.of_step(state)
                 ]
+            if self._scenario.rescue is not None:
+                self._judged[seen] += other_queue_laws.of_step(found, self._scenario.allowed)
         return self._judged[seen]
 
     def _end(self, node: Node) -> None:
@@ -287,68 +277,9 @@ class Search:
         if key not in self._recovered:
             self._world.go_back(node.depth)
             self._world.now_s = node.now_s
-            self._recovered[key] = self._recover(node)
+            self._requests = (f"rescuer-{number}" for number in count())
+            self._recovered[key] = self._recovery.complaints(node.ledger, node.seen)
         self._complain(node, self._recovered[key])
-
-    def _recover(self, node: Node) -> list[str]:
-        """A promoter and a worker that stay alive: everything finishes, and no law is broken."""
-        complaints: list[str] = []
-        for place, queue in enumerate(self._queues):
-            if not self._states(node.seen)[place].keys:
-                continue  # nothing uses this queue, and `missing` has looked for what was accepted
-            at, _ = self._quietly(replace(node, faults=0), place, pause.resume(queue), complaints)
-            for task in self._states(at.seen)[place].holds("paused_tasks", "hash"):
-                at = self._round_trips(at, place, pause.resume_task(queue, task), complaints)
-            for operation in _resumes_of_gates(queue, self._states(at.seen)[place]):
-                at, _ = self._quietly(at, place, operation, complaints)
-            for _ in range(_MOST_RECOVERIES):
-                self._world.now_s += 11
-                at, _ = self._quietly(at, place, promote.promote(queue, 1000, "rescuer"), complaints)
-                at = self._round_trips(at, place, reclaim.take_back(queue), complaints)
-                if "schedules" in self._states(at.seen)[place].keys:
-                    at = self._round_trips(at, place, fire_due(queue, DefinitionCache()), complaints)
-                if "groups" in self._states(at.seen)[place].keys:
-                    at = self._round_trips(at, place, groups.advance_all(queue), complaints)
-                request = f"rescue-{self._world.now_s}"
-                at, claimed = self._quietly(at, place, claim.claim(queue, request, 10, "rescuer"), complaints)
-                for job in claimed.jobs:
-                    at, _ = self._quietly(at, place, settle.settle(queue, [ending("complete", job, queue)]), complaints)
-                state = self._states(at.seen)[place]
-                goes_on = any(slot != "inf" for slot in state.holds("schedules", "zset").values())
-                goes_on = goes_on or any(score == "0" for score in state.holds("groups", "zset").values())
-                if not goes_on and not any(state.ids(live) for live in ("delayed", "pending", "processing")):
-                    break
-            else:
-                complaints.append(f"not every job of {queue.name} finished: {state.places()}")
-            complaints += laws(state, self._scenario.allowed_after)
-            complaints += unaccounted(state)
-            complaints += group_laws.at_the_end(state) if "groups" in state.keys else ()
-        return complaints
-
-    def _round_trips(self, node: Node, place: int, trips: Any, complaints: list[str]) -> Node:
-        replies: Any = None
-        try:
-            step = next(trips)
-            for _ in range(_MOST_ROUNDS):
-                replies = []
-                for operation in step:
-                    node, reply = self._quietly(node, place, operation, complaints)
-                    replies.append(reply)
-                step = trips.send(replies)
-        except StopIteration:
-            return node
-        complaints.append(f"in recovery: {step[0].name} does not end")
-        return node
-
-    def _quietly(self, node: Node, place: int, operation: Operation[Any], complaints: list[str]) -> tuple[Node, Any]:
-        reply, seen = self._world.step(operation)
-        reply = _read(operation, reply)
-        before, after = self._states(node.seen), self._states(seen)
-        entry = Entry(self._queues[place], operation, reply, int(self._world.now_s * 1000), before[place], after[place])
-        ledger, found = enter(node.ledger, entry)
-        complaints += [f"in recovery: {complaint}" for complaint in found]
-        complaints += [f"in recovery: {line}" for line in missing(ledger, after[place], self._queues[place])]
-        return replace(node, ledger=ledger, seen=seen), reply
 
     def _complain(self, node: Node, complaints: Sequence[str]) -> None:
         for complaint in dict.fromkeys(complaints):
@@ -377,11 +308,19 @@ class Search:
         return replace(after, is_over=self._round(actor, after) is None)
 
     def _round(self, actor: Actor, progress: Progress) -> Sequence[Any] | None:
+        key = (id(actor), id(progress.rounds), self._world.now_s)
+        if key not in self._rounds:
+            if len(self._rounds) >= _MOST_ROUNDS_KEPT:
+                self._rounds.clear()
+            self._rounds[key] = (self._restarted(actor, progress.rounds), actor, progress.rounds)
+        return self._rounds[key][0]
+
+    def _restarted(self, actor: Actor, rounds: Sequence[Any]) -> Sequence[Any] | None:
         self._requests = (f"{actor.name}-{number}" for number in count())  # restarted, it uses the same names
         trips = actor.plan(self._queues[actor.queue])
         try:
             round_: Sequence[Any] = next(trips)
-            for replies in progress.rounds:
+            for replies in rounds:
                 round_ = trips.send(replies)
         except (StopIteration, SchedqError):
             return None
@@ -407,22 +346,6 @@ def _named(operation: Any) -> str:
 
 def _lost() -> StoreUnavailable:
     return StoreUnavailable("the reply was lost")
-
-
-def _read(operation: Operation[Any], reply: Any) -> Any:
-    if isinstance(reply, Exception):
-        return redis_errors.translate(reply, operation.name, _ADDRESS.label)
-    try:
-        return operation.read(reply)
-    except SchedqError as error:
-        return error
-
-
-def _resumes_of_gates(queue: Settings, state: State) -> Iterator[Operation[bool]]:
-    for name, until in state.holds("gate_holds", "zset").items():
-        if until == "inf":
-            gate, _, key = name.partition(" ")
-            yield gates.hold(queue, gate, key if " " in name else None, "resume")
 
 
 def _is_marked(state: State) -> bool:
