@@ -36,10 +36,12 @@ class AppStage(Stage):
     Attributes:
         app: the module with the queue, NAME_app; its producer is NAME_producer.
         queue: the name of its queue.
+        second: the name in the module of a second queue, which every other worker serves, too.
     """
 
     app: str = ""
     queue: str = ""
+    second: str = ""
 
     def start_all(self) -> None:
         for name in (*(f"worker-{n}" for n in range(WORKERS)), "promoter-0", "promoter-1", _PRODUCER):
@@ -49,7 +51,8 @@ class AppStage(Stage):
         if name.startswith("worker"):
             options = ["--concurrency", str(_CONCURRENCY), "--grace", "1", "--log-format", "json"]
             options += ["--no-promoter"] if number % 2 else []
-            return ["-m", "schedq", "worker", f"{self.app}:queue", *options]
+            also = [f"{self.app}:{self.second}"] if self.second and not number % 2 else []
+            return ["-m", "schedq", "worker", f"{self.app}:queue", *also, *options]
         if name.startswith("promoter"):
             return ["-m", "schedq", "promoter", self.queue, "--redis", url, "--log-format", "json"]
         return ["-m", f"{self.app.removesuffix('_app')}_producer", str(self.rate), str(self.seed)]
@@ -74,14 +77,15 @@ class AppStage(Stage):
             self.kill(part)
 
 
-def drain(stage: Stage, storm: Storm, prefix: str, is_over: Callable[[redis.Redis], bool] = lambda _: True) -> float:
+def drain(stage: Stage, storm: Storm, *prefixes: str, is_over: Callable[[redis.Redis], bool] = lambda _: True) -> float:
     """Wait until no job waits or runs, and until `is_over`; returns the seconds it took."""
     began = time.monotonic()
     while time.monotonic() < began + PATIENCE_S:
         storm.turn()
         with suppress(redis.RedisError), stage.server.client(socket_timeout=5) as client:
             kinds = {"pending": client.llen, "processing": client.llen, "held": client.zcard, "delayed": client.zcard}
-            if not any(count(f"{prefix}{name}") for name, count in kinds.items()) and is_over(client):
+            left = any(count(f"{prefix}{name}") for prefix in prefixes for name, count in kinds.items())
+            if not left and is_over(client):
                 break
         time.sleep(0.1)
     return time.monotonic() - began

@@ -57,8 +57,8 @@ class Killer:
 def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple[dict[str, Any], list[str]]:
     """Run; return the result and a sentence for each fault."""
     found, steps = Findings(), clock_steps()
-    keys = app.queue.settings.keys
-    with AppStage(rate, seed, keeps=keeps, app=app.__name__, queue=app.NAME) as stage:
+    keys, others = app.queue.settings.keys, app.elsewhere.settings.keys
+    with AppStage(rate, seed, keeps=keeps, app=app.__name__, queue=app.NAME, second="elsewhere") as stage:
         storm = Storm(stage, seed, seconds, cast(Timetable, None), LEFT_OUT)
         stage.start_all()
         killer = Killer(stage, random.Random(seed))
@@ -69,13 +69,15 @@ def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple
             time.sleep(0.02)
         began = time.monotonic()
         stage.stop_producer(storm)
-        drain(stage, storm, keys.prefix, _have_groups_ended)
+        drain(stage, storm, keys.prefix, others.prefix, is_over=_have_groups_ended)
         drained_s = time.monotonic() - began
         with stage.server.client() as client:
-            state, now = State.of(client, keys), now_ms()
+            state, other, now = State.of(client, keys), State.of(client, others), now_ms()
         records = read(record.read(stage.folder), VISIBILITY_MS)
         plans = {number: drawn(seed, number) for number in records.acts}
         judge(plans, records, state, now, found)
+        judge_leftovers(other, now, found)
+        judge_laws(other, found)
         look_at_logs(stage.folder, found)
         if found.complaints and keeps:
             found.complaints.append(f"the records are in {stage.folder}")
@@ -105,10 +107,11 @@ def judge(plans: dict[int, Plan], records: Records, state: State, now: float, fo
 
 def _have_groups_ended(client: redis.Redis) -> bool:
     """Whether no group is left to be called off or to be counted again."""
-    names: Any = client.zrange(app.queue.settings.keys.groups, 0, -1)
     pipe = client.pipeline(transaction=False)
-    for name in names:
-        pipe.hget(app.queue.settings.keys.group(name), "status")
+    for keys in (app.queue.settings.keys, app.elsewhere.settings.keys):
+        names: Any = client.zrange(keys.groups, 0, -1)
+        for name in names:
+            pipe.hget(keys.group(name), "status")
     return not {"running", "cancelling"} & set(pipe.execute())
 
 

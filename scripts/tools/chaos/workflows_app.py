@@ -18,10 +18,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from schedq import (
     BatchResults,
@@ -32,6 +33,7 @@ from schedq import (
     MapFailed,
     Queue,
     StepFailed,
+    Task,
     WorkflowContext,
     current_job,
 )
@@ -48,21 +50,29 @@ from scripts.tools.chaos.workflows_plan import (
     value_of,
 )
 
+P = ParamSpec("P")
+R = TypeVar("R")
 NAME: Final = "workflows"
 TIMEOUT: Final = "timeout"
 RUN_TIMEOUT_S: Final = 5.0
 
-queue = Queue(
-    NAME,
-    redis=os.environ.get("CHAOS_REDIS"),
-    visibility_ms=VISIBILITY_MS,
-    max_attempts=200,
-    backoff=Fixed(0.3),
-    completed_history=1_000_000,
-    failed_history=1_000_000,
-    completed_ttl=36_000,
-    min_keep=36_000,  # a full Redis deletes no results
-)
+
+def made(name: str) -> Queue:
+    """A queue."""
+    return Queue(
+        name,
+        redis=os.environ.get("CHAOS_REDIS"),
+        visibility_ms=VISIBILITY_MS,
+        max_attempts=200,
+        backoff=Fixed(0.3),
+        completed_history=1_000_000,
+        failed_history=1_000_000,
+        completed_ttl=36_000,
+        min_keep=36_000,  # a full Redis deletes no results
+    )
+
+
+queue, elsewhere = made(NAME), made(f"{NAME}-elsewhere")
 
 recorder: Recorder | None = None
 if "CHAOS_FOLDER" in os.environ and "CHAOS_KEY" in os.environ:  # in the processes of a run
@@ -131,6 +141,15 @@ def added(rows: BatchResults[int]) -> int:
     return sum(rows) % 1000
 
 
+for each in (child, joined, added):
+    elsewhere.register(each)
+
+
+def placed(task: Task[P, R], number: int, label: str) -> Task[P, R]:
+    """The task, in the other queue for a third of the operations."""
+    return task.options(queue=elsewhere) if zlib.crc32(f"{number} {label}".encode()) % 3 == 0 else task
+
+
 @queue.flow
 def graph(flow: Flow, number: int, nodes: list[list[Any]]) -> FlowNode[int]:
     """A flow, see `workflows_plan`."""
@@ -139,12 +158,12 @@ def graph(flow: Flow, number: int, nodes: list[list[Any]]) -> FlowNode[int]:
         before = [made[each] for each in sources]
         results: Any = [node.result for node in before]
         if kind == "call":
-            made.append(flow.call(joined, results, number, label, *more))
+            made.append(flow.call(placed(joined, number, label), results, number, label, *more))
         elif kind == "map":
             total, concurrency, ms = more
             items = [child.with_args(number, label, n, "ok", ms) for n in range(total)]
-            rows = flow.options(after=before).map(child, items, concurrency=concurrency)
-            made.append(flow.call(added, rows.result))
+            rows = flow.options(after=before).map(placed(child, number, label), items, concurrency=concurrency)
+            made.append(flow.call(placed(added, number, f"{label} added"), rows.result))
         elif kind == "first":
             made.append(flow.first(*before))
         else:
@@ -252,6 +271,9 @@ class Performance:
                 found.append(await perform(label, *more))
         return found
 
+    def _placed(self, label: str) -> Task[..., Any]:
+        return placed(child, self._number, label)
+
     def _saw(self, label: str, value: Any) -> None:
         write("saw", self.run, self._life, self._requeued, label, self.token, value)
 
@@ -351,7 +373,7 @@ class Performance:
 
     async def _call(self, label: str, flag: str) -> Any:
         try:
-            value: Any = await self._ctx.options(name=label).call(child, self._number, label, 0, flag, 5)
+            value: Any = await self._ctx.options(name=label).call(self._placed(label), self._number, label, 0, flag, 5)
         except StepFailed:
             value = FAILED
         self._saw(label, value)
@@ -381,7 +403,8 @@ class Performance:
     ) -> Any:
         items = [child.with_args(self._number, label, n, flag_of(flags, n), ms) for n in range(total)]
         try:
-            rows = await self._ctx.options(name=label).map(child, items, concurrency=concurrency, tolerate=tolerate)
+            options = self._ctx.options(name=label)
+            rows = await options.map(self._placed(label), items, concurrency=concurrency, tolerate=tolerate)
         except MapFailed as error:
             is_mendable = "mended" in flags.values()
             self._saw(f"{label}.failed" if is_mendable else label, [FAILED, error.failed, error.total])
@@ -412,7 +435,7 @@ class Performance:
         items = [child.with_args(self._number, label, n, "ok", each_ms) for n in range(total)]
         write("waits", self.run, self._life, label, "sleep", ms)
         winner, _ = await self._ctx.first(
-            soon=self._ctx.options(name=label).map(child, items, concurrency=concurrency),
+            soon=self._ctx.options(name=label).map(self._placed(label), items, concurrency=concurrency),
             late=self._ctx.sleep(ms / 1000, name=label),
         )
         self._saw(label, winner)
