@@ -85,6 +85,8 @@ class _FlowRun:
         while True:
             states = self._graph.states(self._run.record.memos)
             if all(each.is_over for each in states):
+                if any(node.queue for node in self._graph.nodes):  # a failed flow is kept, and what stands for its jobs
+                    await self._groups.tidy()
                 return self._result(states)
             if await self._settle_races(states):
                 continue

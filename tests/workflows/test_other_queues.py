@@ -367,6 +367,19 @@ def test_a_failed_run_without_jobs_elsewhere_leaves_nothing(tester: QueueTester,
     assert Queue.list_batches(queue) == []
 
 
+def test_a_failed_flow_leaves_nothing_that_stands_for_its_jobs(tester: QueueTester, queue: TwoQueues):
+    @queue.gpu.task(max_attempts=1)
+    def refuse() -> None:
+        raise ValueError("sold out")
+
+    flow = queue.flow("sale")
+    job = flow.start(flow.call(refuse))
+    tester.run_due()
+
+    assert job.status() == "failed"
+    assert Queue.list_batches(queue) == []
+
+
 @pytest.mark.parametrize(
     ("run", "requeued", "group", "is_called_off"),
     [
