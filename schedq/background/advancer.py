@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from schedq.background.other_queues import OtherQueues
 from schedq.background.reconnecting_client import LogThrottle, ReconnectingClient
 from schedq.errors import SchedqError
@@ -9,6 +11,9 @@ from schedq.model.settings import Settings
 from schedq.queue.requests import Connections
 from schedq.transitions import groups, promote, unwrap
 from schedq.transitions.stand_ins import StandIn
+
+_MOST_HEARD: Final = 500
+"""The most groups of other queues that one command names."""
 
 
 class Advancer:
@@ -34,7 +39,7 @@ class Advancer:
 
         A rejection by Redis is logged; the groups still need attention then.
         """
-        heard, self._heard = self._heard, []
+        heard, self._heard = self._heard[:_MOST_HEARD], self._heard[_MOST_HEARD:]
         is_due = promotion.next_group_ms is not None and promotion.next_group_ms <= promotion.now_ms
         if not is_due and not heard:
             return False, promotion.next_group_ms
@@ -46,7 +51,7 @@ class Advancer:
             return False, None
         if found.stand_ins:
             self._others.look(self.settings, [StandIn(*each) for each in found.stand_ins])
-        return found.has_more, found.next_ms
+        return found.has_more or bool(self._heard), found.next_ms
 
     async def aclose(self) -> None:
         """End the looks at other queues."""

@@ -41,8 +41,8 @@ class OtherQueues:
                 self._tasks[queue] = asyncio.create_task(self._look(home, queue), name=f"schedq-{home.name}-{queue}")
 
     async def _look(self, home: Settings, queue: str) -> None:
-        other = self._connections.of_queue(queue)
         try:
+            other = self._connections.of_queue(queue)  # a damaged record may name none
             while left := list(self._left.pop(queue, {}).values()):
                 for at in range(0, len(left), _AT_ONCE):
                     operations = await other.aio.drive(stand_ins.look(home, other.settings, left[at : at + _AT_ONCE]))

@@ -6,7 +6,7 @@ closes the stand-in then, and their group is kept until the run is over. Nothing
 whoever leads the run's queue looks how their group stands, at once when a message says that it has ended, and otherwise
 every 10 s. What follows from that can be done any number of times, by anyone, in any order:
 
-- If the group has ended, or is missing or incomplete while the run is suspended, the run is woken. It looks by itself,
+- If the group has ended, or is missing or incomplete while the run is suspended, the run is woken, reads the group,
   and makes what is missing.
 - If the run is over, the group is called off. One that was never made is made, empty, and called off, so that an
   attempt that only seemed dead makes no jobs any more. The stand-in is deleted when the group has ended.
@@ -42,7 +42,7 @@ _WAITS: Final = "waits"
 _WORKS: Final = "works"
 _FAILED: Final = "failed"
 _SOON_MS: Final = 1000
-"""An attempt at work will see by itself that its jobs have ended; after this time it may have been suspended."""
+"""A running attempt checks its jobs itself. Look again after this time, because it may be suspended by then."""
 
 
 class StandIn(NamedTuple):

@@ -38,7 +38,7 @@ from schedq.workflows.run import CALL, MAP, WorkflowRun
 
 _PAGE: Final = 1000
 _AGAIN_MS: Final = 900_000
-"""After this time a run looks by itself at its jobs in another queue: an older release may lead its own queue."""
+"""How often a run checks its jobs in another queue if nothing wakes it: an older release may lead its own queue."""
 _PAUSE_S: Final = 1.0
 _MOVED: Final = "call another task now, or are in another queue; give the operation another name"
 Calls = Callable[[], Iterator[NewJob]]

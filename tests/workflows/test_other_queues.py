@@ -15,6 +15,7 @@ from schedq import Fixed, JobFailed, Queue, Snooze, UsageError, WorkflowContext
 from schedq.connection.address import Address
 from schedq.inspect.run_tree import tree
 from schedq.testing import QueueTester, run_due
+from schedq.transitions import groups
 from schedq.transitions.stand_ins import StandIn, calls_off
 from tests.conftest import MakeQueue
 from tests.state import State
@@ -365,6 +366,23 @@ def test_a_failed_run_without_jobs_elsewhere_leaves_nothing(tester: QueueTester,
 
     assert job.status() == "failed"
     assert Queue.list_batches(queue) == []
+
+
+@pytest.mark.parametrize("damage", [{"stands_for": "no queue: *"}, {"closed": "1", "kept_ms": "x"}, {"kept_ms": ""}])
+def test_a_damaged_stand_in_is_looked_at_now_and_then(queue: TwoQueues, film: Any, damage: dict[str, str]):
+    film.enqueue()
+    run_due(queue)
+    (stand_in,) = Queue.list_batches(queue)
+    with connected() as client:
+        client.hset(queue.settings.keys.group(stand_in.id), mapping=damage)
+    queue._ask(groups.look_at(queue.settings, [stand_in.id]))
+    found = queue._ask(groups.advance(queue.settings))
+
+    assert found.next_ms is not None
+    assert found.next_ms >= found.stand_ins[0][-1] + 10_000
+    if "stands_for" in damage:
+        with pytest.raises(UsageError, match="queue name"):
+            queue.connections.of_queue(found.stand_ins[0][1])
 
 
 def test_a_failed_flow_leaves_nothing_that_stands_for_its_jobs(tester: QueueTester, queue: TwoQueues):

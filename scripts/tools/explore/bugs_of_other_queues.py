@@ -27,8 +27,8 @@ OTHER_QUEUE_BUGS: Final = (
     Bug(
         "a stand-in is looked at once",
         "advance",
-        "whole(found[4]) or LOOK_AGAIN",
-        "whole(found[4]) or 1e9",
+        "math.max(LOOK_AGAIN, found",
+        "math.max(1e9, found",
         _CALL,
     ),
     Bug(
