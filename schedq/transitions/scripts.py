@@ -214,7 +214,7 @@ def text(name: str) -> str:
 def _packed() -> dict[str, str]:
     """The texts by their paths in the package, if they are in one file."""
     path = _PACKAGE.joinpath(_PACKED)
-    found: dict[str, str] = json.loads(path.read_bytes()) if path.is_file() else {}
+    found: dict[str, str] = json.loads(path.read_bytes(), strict=False) if path.is_file() else {}
     return found
 
 

@@ -49,7 +49,8 @@ pages across queues 10, those of tasks 12. Zopfli saves 22, one file for all pag
 29, one file for all scripts 37, one for the dashboard's templates 12, static files in it and bz2 for it 3, scripts
 without comments 22, pictures in the file of the pages 1, Python without comments, and without docstrings and types of
 internals, 196, with a space for each level 9 (see shortening.py), and without what only these types used 10 (see
-unused.py), pages without line breaks in paragraphs 3."""
+unused.py), pages without line breaks in paragraphs 3, templates without
+indentation and comments, line breaks as they are in the file of the scripts, and more rounds of Zopfli, 2."""
 PACKED: Final = {
     "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.(?:md|svg))"),
     "schedq/dashboard/files.json.bz2": re.compile(r"schedq/dashboard/((?:templates|static)/\w+\.\w+)"),
@@ -98,7 +99,7 @@ def compress(wheel: Path) -> None:
     Every installer can still read the wheel.
     """
     smaller = wheel.with_suffix(".new")
-    with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=3) as archive:
+    with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=15) as archive:
         files: dict[zipfile.ZipInfo, bytes] = {file: built.read(file) for file in built.infolist()}
         modules = {file: data.decode() for file, data in files.items() if file.filename.endswith(".py")}
         files |= {file: text.encode() for file, text in _shortened_modules(modules).items()}
@@ -123,9 +124,10 @@ def packed(files: Files, name: str, pattern: re.Pattern[str]) -> dict[zipfile.Zi
     together = copy.copy(next(iter(some)))
     together.filename = name
     texts = {pattern.sub(r"\1", file.filename): _shortened(file.filename, data) for file, data in some.items()}
-    data = json.dumps(texts, ensure_ascii=False).encode()
-    others = {file: data for file, data in files.items() if file not in some}
-    return {together: bz2.compress(data) if name.endswith(".bz2") else data, **others}
+    text = json.dumps(texts, ensure_ascii=False)
+    lines = re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[0], text)  # smaller, except by bz2
+    data = bz2.compress(text.encode()) if name.endswith(".bz2") else lines.encode()
+    return {together: data, **{file: data for file, data in files.items() if file not in some}}
 
 
 def recorded(files: Files) -> dict[zipfile.ZipInfo, bytes]:
@@ -142,7 +144,10 @@ def _shortened(name: str, data: bytes) -> str:
     """The text of a file; of a script only what Redis and `schedq.transitions.scripts` read, without explanations."""
     text = data.decode()
     if name.endswith(".md"):
-        return without_line_breaks(text)
+        rule = re.compile(r"^\|[ :|-]+\|$", re.MULTILINE)  # below the head of a table
+        return rule.sub(lambda found: re.sub("-+", "-", found[0].replace(" ", "")), without_line_breaks(text))
+    if name.endswith(".html"):
+        return re.sub(r"^\s+", "", re.sub(r"\s*\{#.*?#\}\s*", "", text, flags=re.DOTALL), flags=re.MULTILINE)
     if name.endswith((".js", ".css")):
         text = re.sub(r"^(\s*(//.*\n|/\*.*?\*/\n))*\s*", "", text, flags=re.MULTILINE)
         return re.sub(r"\s*([{};,])\s*", r"\1", text) if name.endswith(".css") else text
@@ -177,7 +182,7 @@ def names_in_wheel(wheel: Path) -> set[str]:
 
 def texts_in(name: str, data: bytes) -> dict[str, str]:
     """The texts in a file of PACKED, by their paths."""
-    texts: dict[str, str] = json.loads(bz2.decompress(data) if name.endswith(".bz2") else data)
+    texts: dict[str, str] = json.loads(bz2.decompress(data) if name.endswith(".bz2") else data, strict=False)
     return texts
 
 
