@@ -1,4 +1,4 @@
-"""The dashboard's actions: which there are, the form that requests one, and how one runs and is logged."""
+"""The dashboard's actions: the form that requests one, and how one runs and is logged."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from schedq.dashboard import gates, runs
+from schedq.dashboard.action_table import (
+    ACTIONS,
+    BATCH,
+    ERROR,
+    GATE,
+    JOB,
+    MATCHING,
+    SCHEDULE,
+    SELECTED,
+    TASK,
+    WORKER,
+    ActionSpec,
+)
 from schedq.dashboard.pages import ACTIONS_OF, FILTERS, MOST_TYPED, criteria
 from schedq.dashboard.queue_pool import QueuePool
 from schedq.dashboard.rendering import PageData
@@ -23,6 +36,7 @@ from schedq.inspect.bulk import Acted
 from schedq.inspect.display import count
 from schedq.inspect.stats import Stats
 from schedq.model.escaping import harmless
+from schedq.model.groups import checked_group_id
 from schedq.model.keys import checked_id, checked_schedule_id
 from schedq.model.lifecycle import DELAYED, JOB_STATES, PENDING
 from schedq.model.times import parsed_duration
@@ -30,111 +44,16 @@ from schedq.queue.queue import AsyncQueue
 from schedq.transitions.pause import checked_task
 
 MOST_IDS: Final = 1000
-SELECTED, MATCHING, JOB, ERROR, SCHEDULE, WORKER = "selected", "matching", "job", "error", "schedule", "worker"
-TASK: Final = "task"
-GATE: Final = "gate"
 WAIT_S: Final = 2.0  # for an action on jobs, before the browser is sent to the progress page
 _COUNTING_S: Final = 0.5  # for counting the jobs that match, before confirmation
 MOST_RUNNING: Final = 4
 _MOST_KEPT: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class ActionSpec:
-    """One kind of action.
-
-    Attributes:
-        label: text of its button.
-        effect: what it does and does not do.
-        past: past participle, as in "3 jobs requeued".
-        scopes: what it can be applied to; '' is the queue.
-        is_irreversible: it can't be undone.
-    """
-
-    label: str
-    effect: str
-    past: str
-    scopes: tuple[str, ...] = (SELECTED, MATCHING, JOB, ERROR)
-    is_irreversible: bool = False
-
-
-ACTIONS: Final[Mapping[str, ActionSpec]] = {
-    "requeue": ActionSpec("Requeue", "Each job becomes pending again, and its attempts count from 0.", "requeued"),
-    "cancel": ActionSpec(
-        "Cancel", "Waiting jobs will not run. Running jobs are asked to stop, and may still complete.", "cancelled"
-    ),
-    "run_now": ActionSpec("Run now", "The job becomes pending at once, regardless of when it was due.", "made pending"),
-    "reschedule": ActionSpec("Reschedule", "The job becomes due after this delay, counted from now.", "rescheduled"),
-    "delete": ActionSpec(
-        "Delete",
-        "Payload, result and history are permanently deleted. Running jobs are left alone.",
-        "deleted",
-        is_irreversible=True,
-    ),
-    "send_message": ActionSpec(
-        "Send a message to", "The workflow takes it when it asks for this topic, now or later.", "sent", (JOB,)
-    ),
-    "pause": ActionSpec(
-        "Pause", "Workers start no more jobs until you resume the queue; running jobs finish.", "paused", ("",)
-    ),
-    "resume": ActionSpec("Resume", "Workers start jobs again.", "resumed", ("",)),
-    "purge": ActionSpec(
-        "Purge",
-        "All jobs are deleted: waiting, running and finished ones. Running jobs are not stopped, but their outcome is "
-        "dropped. Schedules, totals and a pause stay.",
-        "deleted",
-        ("",),
-        is_irreversible=True,
-    ),
-    "pause_task": ActionSpec(
-        "Pause",
-        "Workers start no more jobs of this task until you resume it; running jobs finish. Its waiting jobs stay "
-        "pending, and jobs of other tasks pass them.",
-        "paused",
-        (TASK,),
-    ),
-    "resume_task": ActionSpec(
-        "Resume", "Workers start jobs of this task again, in their old order.", "resumed", (TASK,)
-    ),
-    "cancel_task": ActionSpec(
-        "Cancel all waiting jobs of",
-        "No waiting job of this task will run, whether it is pending or delayed. Running jobs are left alone.",
-        "cancelled",
-        (TASK,),
-    ),
-    "trigger": ActionSpec(
-        "Trigger", "The schedule enqueues one job now, regardless of its slots.", "triggered", (SCHEDULE,)
-    ),
-    "pause_schedule": ActionSpec("Pause", "The schedule has no slots until you resume it.", "paused", (SCHEDULE,)),
-    "resume_schedule": ActionSpec(
-        "Resume", "The schedule continues from now; slots missed during the pause are skipped.", "resumed", (SCHEDULE,)
-    ),
-    "stop_worker": ActionSpec(
-        "Stop", "The worker takes no more jobs, lets running ones finish, and exits.", "asked to stop", (WORKER,)
-    ),
-    "pause_gate": ActionSpec(
-        "Pause", "Nothing of it starts until you resume it; running jobs finish.", "paused", (GATE,)
-    ),
-    "hold_gate": ActionSpec(
-        "Hold", "Nothing of it starts for this time; running jobs finish. A longer hold stays.", "held", (GATE,)
-    ),
-    "resume_gate": ActionSpec("Resume", "Its jobs start again, within its limits.", "resumed", (GATE,)),
-    "set_gate": ActionSpec(
-        "Set limits of",
-        "They hold for all workers at once, whatever the code says, until they are reset. Empty fields change nothing; "
-        "0 is no limit. Rates are written 10/s, 500/m or 1000/30s.",
-        "set",
-        (GATE,),
-    ),
-    "reset_gate": ActionSpec("Reset limits of", "The limits in the code hold again.", "reset", (GATE,)),
-}
-
-
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     JOB: checked_id,
     SCHEDULE: checked_schedule_id,
     TASK: checked_task,
     GATE: gates.split,
+    BATCH: checked_group_id,
 }
 """What raises a UsageError if the subject of such a scope is invalid."""
 
@@ -146,7 +65,7 @@ class ActionForm:
     Attributes:
         action: one of `ACTIONS`.
         scope: what kind of thing it is applied to.
-        subject: id of the job, schedule or worker, or the error that jobs share.
+        subject: id of the job, schedule, batch or worker, or the error that jobs share.
         ids: the selected jobs.
         state: state of the matching jobs.
         typed: the filter, as typed.
@@ -242,7 +161,7 @@ class ActionForm:
             return f"{label} queue {queue}?" if matched is None else f"{label} queue {queue}: {count(matched, 'job')}?"
         if self.scope == GATE:
             return f"{label} {gates.called(self.subject)}?"
-        if self.scope in (SCHEDULE, WORKER, TASK):
+        if self.scope in (SCHEDULE, WORKER, TASK, BATCH):
             return f"{label} {self.scope} {harmless(self.subject)}?"
         if self.scope == JOB:
             return f"{label} job {self.subject}?"
@@ -404,12 +323,15 @@ class ActionRoutes:
         async with self._pool.open(name) as queue:
             if form.scope == GATE:
                 notice, done = await gates.act(queue, form.action, form.subject, form.delay, form.limits)
+            elif form.scope == BATCH:
+                notice, done = await _act_on_batch(queue, form.action, form.subject)
             elif form.action == "send_message":
                 notice, done = await runs.send(queue, form.subject, form.message)
             else:
                 notice, done = await _act(queue, form.action, form.subject)
             await queue.inspector.note(form.action, notice, count=done, who=by)
-        return form.back, f"{notice[:1].upper()}{notice[1:]}."
+        back = f"/queues/{name}/batches" if form.action == "delete_batch" and done else form.back
+        return back, f"{notice[:1].upper()}{notice[1:]}."
 
     async def _act_on_jobs(self, name: str, form: ActionForm, by: str) -> tuple[str, str]:
         delay = form.parsed_delay()
@@ -498,3 +420,22 @@ async def _act(queue: AsyncQueue, action: str, subject: str) -> tuple[str, int]:
         case _:
             done = await queue.inspector.stop_worker(subject)
             return f"{WORKER} {subject} {'was asked to stop' if done else 'is not running'}", int(done)
+
+
+async def _act_on_batch(queue: AsyncQueue, action: str, name: str) -> tuple[str, int]:
+    """Act on a batch; return what was done in words, and how many things changed.
+
+    Raises:
+        UsageError, Conflict: it can't be retried now.
+    """
+    batch, which = queue.batch(name), f"batch {name}"
+    if action == "retry_batch":
+        retried = await batch.retry()
+        said = f": {count(retried, 'child runs again=children run again')}"
+        return which + (said if retried else " does not exist, or nothing of it failed"), retried
+    if action == "cancel_batch":
+        done = await batch.cancel()
+        return f"{which} {'is being cancelled' if done else 'does not exist, or has ended'}", int(done)
+    done = await batch.delete()
+    kept = "stands for jobs of another queue; it is deleted when its run is over"
+    return f"{which} {'is deleted' if done else kept}", int(done)

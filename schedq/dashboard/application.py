@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from schedq import handbook
 from schedq.dashboard import across, api, new_job, search
-from schedq.dashboard.actions import ACTIONS, ActionRoutes
+from schedq.dashboard.action_table import ACTIONS
+from schedq.dashboard.actions import ActionRoutes
 from schedq.dashboard.hosts import Hosts
 from schedq.dashboard.live import LiveStreams, Regions
 from schedq.dashboard.pages import PAGES, Page

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from schedq.dashboard import help_pages, log_page, runs, tasks
+from schedq.dashboard.action_table import actions_of_batch
 from schedq.dashboard.charts import WINDOWS, charts, forecast_chart, sparklines, window_of
 from schedq.dashboard.gates import gate_page, gates_page
 from schedq.dashboard.queue_pool import QueuePool
@@ -453,6 +454,7 @@ async def _batch(request: Request, queue: AsyncQueue) -> PageData:
     )
     found = BatchProgress.from_fields(name, fields, int(fields.get("waiting", 0)))
     more = {"now_ms": line.now_ms, "one": found, "line": line, "failures": failures, "arguments": arguments}
+    more["actions"] = actions_of_batch(found, fields)
     return PageData(
         "batches.html",
         _of_batches([found], offset, line.failures) | more | {"jobs": f"{name}-%s-{fields.get('generation', '')}"},

@@ -20,7 +20,7 @@ from schedq.errors import UsageError
 from schedq.inspect import display
 from schedq.model import escaping
 from schedq.model.gates import checked_gate_name, checked_key
-from schedq.model.keys import checked_id, checked_schedule_id
+from schedq.model.keys import checked_id, checked_name, checked_schedule_id
 from schedq.model.times import span
 from schedq.transitions.pause import checked_task
 
@@ -120,6 +120,7 @@ _TESTS: Final = {
     "schedule_id": _passes(checked_schedule_id),
     "task_name": _passes(checked_task),
     "gate_name": _passes(checked_gate_name),
+    "queue_name": _passes(checked_name),
     "gate_key": _passes(checked_key),
     "printable": str.isprintable,
 }

@@ -13,7 +13,7 @@ import redis
 
 from schedq import Queue
 from schedq.dashboard import actions
-from schedq.dashboard.actions import ACTIONS
+from schedq.dashboard.action_table import ACTIONS
 from tests.dashboard.conftest import Served, Visitor
 from tests.waiting import until
 

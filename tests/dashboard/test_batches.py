@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+import pytest
 
 from schedq import Discard, Queue
+from schedq.transitions import groups, stand_ins
 from tests.dashboard.conftest import Visitor
 from tests.dashboard.test_pages import text_of
+from tests.servers import Server
 
 PAGE = "/queues/mail/batches"
 
@@ -51,3 +56,96 @@ def test_many_batches_have_pages(visitor: Visitor, queue: Queue) -> None:
 
     assert len(re.findall(r'<td class="first">', first)) == 50 and "?offset=50" in first
     assert len(re.findall(r'<td class="first">', second)) == 1 and "Next page" not in second
+
+
+# -- what can be done with one
+
+
+@pytest.fixture
+def failing(queue: Any) -> str:
+    """A batch of which one child has failed, one runs, and one waits for its turn."""
+    with queue.batch("squares", queue.task(print), concurrency=2) as batch:
+        batch.add([-1, 2, 3])
+    queue.fail(queue.claim(0), Discard("it is negative"))
+    assert queue.claim(0) is not None
+    return f"{PAGE}/{batch.id}"
+
+
+def offered(visitor: Visitor, page: str) -> list[str]:
+    """What the buttons of a page do."""
+    return re.findall(r'name="do" value="(\w+) batch', visitor.page(page))
+
+
+def test_a_batch_is_cancelled_and_deleted(visitor: Visitor, queue: Queue, failing: str) -> None:
+    assert offered(visitor, PAGE) == []
+    assert offered(visitor, failing) == ["cancel_batch", "delete_batch"]
+
+    assert "Cancel batch squares?" in visitor.ask("cancel_batch batch squares")[0]
+    assert "Batch squares is being cancelled." in visitor.do("cancel_batch batch squares", back=failing)
+    assert offered(visitor, failing) == ["delete_batch"], "it is called off already"
+
+    question, _ = visitor.ask("delete_batch batch squares", back=failing)
+    assert "grave" in question and "Its jobs stay" in question
+    page = visitor.do("delete_batch batch squares", back=failing)
+    assert "Batch squares is deleted." in page and "No batches." in page, "its own page is gone"
+    assert queue.stats()["processing_depth"] == 1
+    log = [(entry.move, entry.fields["who"]) for entry in queue.inspector.log() if "who" in entry.fields]
+    assert log == [("act cancel_batch", "dashboard"), ("act delete_batch", "dashboard")]
+
+
+def test_what_failed_is_retried_once_the_batch_has_ended(visitor: Visitor, queue: Any) -> None:
+    with queue.batch("squares", queue.task(print)) as batch:
+        batch.add([-1, 2])
+    for error in ("it is negative", ""):
+        job = queue.claim(0)
+        queue.fail(job, Discard(error)) if error else queue.complete(job, 4)
+    assert offered(visitor, f"{PAGE}/squares") == ["retry_batch", "delete_batch"]
+
+    page = visitor.do("retry_batch batch squares", back=f"{PAGE}/squares")
+
+    assert "Batch squares: 1 child runs again." in page
+    assert batch.progress().status == "running"
+    queue._drive(groups.advance_all(queue.settings))
+    queue.complete(queue.claim(0), 1)
+    assert offered(visitor, f"{PAGE}/squares") == ["delete_batch"]
+    assert "Batch squares does not exist, or nothing of it failed." in visitor.do("retry_batch batch squares")
+
+
+def test_a_retry_that_is_refused_says_why(visitor: Visitor, queue: Queue) -> None:
+    with queue.batch("squares", queue.task(print), concurrency=1) as batch:
+        batch.add([1, 2])
+
+    def refused() -> str:
+        answer = visitor.post("/queues/mail/act", {"do": "retry_batch batch squares"})
+        assert answer.status_code == 400
+        return text_of(answer.text)
+
+    assert "batch squares of queue mail has not ended, so it can't be retried" in refused()
+
+    batch.cancel()
+    queue._drive(groups.advance_all(queue.settings))
+    assert batch.progress().status == "cancelled"
+    assert "batch squares of queue mail was called off before all of its children were made" in refused()
+    assert offered(visitor, f"{PAGE}/squares") == ["delete_batch"]
+
+
+def test_a_batch_that_is_not_there_is_named(visitor: Visitor, queue: Queue) -> None:
+    queue.enqueue(1)
+
+    assert "Batch none does not exist, or has ended." in visitor.do("cancel_batch batch none")
+    assert visitor.post("/queues/mail/confirm", {"do": "cancel_batch batch a:b"}).status_code == 400
+
+
+def test_what_stands_for_jobs_of_another_queue_leads_there(visitor: Visitor, queue: Queue, store: Server) -> None:
+    """There the same actions apply at once; here a retry would do nothing, and it is deleted with its run."""
+    with Queue("gpu", redis=store.own_url) as gpu, gpu.batch("r-1", gpu.task(print)) as batch:
+        batch.add([1])
+        made = stand_ins.definition(gpu.settings, "r-1", "r", generation="000000")
+        queue._ask(groups.fill(queue.settings, made, (), 0))
+
+    for page in (PAGE, f"{PAGE}/r-1"):
+        assert '<a href="/queues/gpu/batches/r-1">its jobs are in queue gpu</a>' in visitor.page(page)
+        assert offered(visitor, page) == []
+    assert offered(visitor, "/queues/gpu/batches/r-1") == ["cancel_batch", "delete_batch"]
+    said = visitor.do("delete_batch batch r-1", back=f"{PAGE}/r-1")
+    assert "Batch r-1 stands for jobs of another queue; it is deleted when its run is over." in said
