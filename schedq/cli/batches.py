@@ -23,7 +23,7 @@ from schedq.cli.queues import queue_of_batch, queue_of_job
 from schedq.inspect import display
 from schedq.inspect.batch_timeline import BatchEvent, BatchTimeline
 from schedq.inspect.batches import arguments, batch_facts
-from schedq.model.groups import BatchProgress, checked_group_id
+from schedq.model.groups import DAMAGED, BatchProgress, checked_group_id
 
 _TABLE: Final = {
     "ls": ("batches:ls", "List batches and chains: how many children have completed, failed, run or wait."),
@@ -76,6 +76,9 @@ def ls(name: str | None, limit: int, queue_name: str | None, redis_url: str | No
     else:
         titles = ["batch", *_facts(found[0])]
         output.show(output.table(titles, [(batch.id, *_facts(batch).values()) for batch in found], right=titles[3:]))
+        for batch in found:
+            if batch.status == DAMAGED:
+                output.line(f"batch {batch.id} is damaged: {batch.error}")
 
 
 def _facts(batch: BatchProgress) -> dict[str, str]:

@@ -449,10 +449,10 @@ async def _batch(request: Request, queue: AsyncQueue) -> PageData:
     """One batch or chain, with the children that failed, and its timeline."""
     name, offset = request.path_params["batch"], _number(request, "offset")
     batch = queue.batch(name)
-    line, failures, fields = await asyncio.gather(
-        batch.timeline(), batch.failures(offset, _ROWS), queue._drive(groups.read(queue.settings, name))
+    ask = queue._drive(groups.read(queue.settings, name))
+    line, failures, found, fields = await asyncio.gather(
+        batch.timeline(), batch.failures(offset, _ROWS), batch.progress(), ask
     )
-    found = BatchProgress.from_fields(name, fields, int(fields.get("waiting", 0)))
     more = {"now_ms": line.now_ms, "one": found, "line": line, "failures": failures, "arguments": arguments}
     more["actions"] = actions_of_batch(found, fields)
     return PageData(

@@ -13,14 +13,13 @@ from schedq.doctor.checks import PAGE, Check, Level, asked, known, own_id, plain
 from schedq.doctor.workers import Liveness
 from schedq.errors import Conflict, SchedqError
 from schedq.inspect.display import approximate, count
-from schedq.model.groups import ENDED
+from schedq.model.groups import OPEN, damage
 from schedq.model.keys import QueueKeys
 from schedq.model.lifecycle import FINISHED, PENDING
 from schedq.model.payload import decoded
 from schedq.model.records import score_ms, whole
 from schedq.transitions import RoundTrips
 
-_OPEN: Final = frozenset({"running", "cancelling"})
 _FIELDS: Final = (
     *("status", "generation", "total", "ended", "succeeded", "closed", "chained", "numbered", "adding"),
     *("began_at_ms", "filled_at_ms", "moved_at_ms", "close_within_ms", "stands_for"),
@@ -98,7 +97,7 @@ class BatchFacts:
     @property
     def is_open(self) -> bool:
         """It has not ended."""
-        return self.fields.get("status") in _OPEN
+        return self.fields.get("status") in OPEN
 
     @property
     def is_closed(self) -> bool:
@@ -115,9 +114,7 @@ class BatchFacts:
         """What is damaged, in words."""
         if self.kind != "hash":
             return () if self.kind == "none" else (f"its record is a {self.kind}, not a hash",)
-        status, numbers = self.fields.get("status"), ("total", "ended", "succeeded")
-        found = [] if status in _OPEN | ENDED | {"deleted"} else [f"its status is {status!r:.40}"]
-        found += [f"{it} is {self.fields.get(it)!r:.40}" for it in numbers if not self.fields.get(it, "").isdecimal()]
+        found = damage(self.fields)
         found += [f"its {name} are a {kind}" for name, kind in self.types.items() if kind not in (_PARTS[name], "none")]
         return tuple(found) or self._miscounted()
 

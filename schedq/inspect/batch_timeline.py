@@ -42,7 +42,7 @@ class BatchTimeline:
 
     Attributes:
         id: its id.
-        status: running, cancelling, completed, failed or cancelled.
+        status: running, cancelling, completed, failed or cancelled, as stored.
         now_ms: when this was read, on Redis's clock.
         events: earliest first.
         failures: how many children have failed. Of those without an event, the record is gone, or they failed before a
@@ -70,7 +70,7 @@ def batch_timeline(queue: Settings, name: str, failures: int = 20) -> RoundTrips
     whole_number("failures", failures, 0, MOST_FAILURES)
     listed = _plain("LRANGE", f"{queue.keys.group(name)}:failed", -max(1, failures), -1)
     replies = yield [*groups.reading(queue, name), listed, _plain("TIME")]
-    fields = groups.of_replies(replies)
+    fields = groups.of_replies(replies, needs_status=False)
     if not fields:
         raise JobGone(f"queue {queue.name} has no batch {name}: it was deleted, or never existed")
     lines = unwrap(replies[2]) if failures else []

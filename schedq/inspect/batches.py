@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from schedq.inspect import display
-from schedq.model.groups import BatchProgress, ChildFailure
+from schedq.model.groups import DAMAGED, OPEN, BatchProgress, ChildFailure
 from schedq.model.settings import Settings
 from schedq.model.tasks import task_call
 from schedq.transitions import Binding, Operation
@@ -33,10 +33,11 @@ class OpenBatches(NamedTuple):
 
 def batch_facts(batch: BatchProgress) -> dict[str, str | int]:
     """What tables show of a batch or a chain, by title."""
-    state = batch.status if batch.is_closed or batch.has_ended else f"{batch.status}, being filled"
+    state: str = f"{batch.status}, being filled" if batch.status in OPEN and not batch.is_closed else batch.status
+    is_elsewhere = batch.stands_for and batch.status != DAMAGED
     return {
         "task": batch.task,
-        "state": f"its jobs are in queue {batch.stands_for}" if batch.stands_for else state,
+        "state": f"its jobs are in queue {batch.stands_for}" if is_elsewhere else state,
         "children": batch.total,
         "completed": batch.completed,
         "failed": batch.failed,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from schedq.errors import Conflict
 from schedq.inspect import flows
 from schedq.inspect.display import apart, count, instant
 from schedq.inspect.runs import awaited, error_of, since_ms, to_undo, waits_in_words
@@ -91,7 +92,10 @@ def run_of(queue: Settings, record: JobRecord, deepest: int, left: list[int]) ->
         _branch(branches, operation.path).below.append(operation)
         if operation.group and left[0] > 0 and deepest:
             left[0] -= 1
-            yield from _jobs_of(queue, operation, deepest, left)
+            try:
+                yield from _jobs_of(queue, operation, deepest, left)
+            except Conflict as error:  # what is damaged hides nothing else
+                operation.note = "; ".join(filter(None, (operation.note, str(error))))
     return node
 
 
@@ -239,8 +243,7 @@ def run_list(
         if page.cursor:
             cursors[state] = page.cursor
     names = dict.fromkeys(name for state, job in found.values() if state == DELAYED for name in awaited(job.fields))
-    read = yield from groups.read_these(queue, [*names])
-    batches = {name: BatchProgress.from_fields(name, it, int(it["waiting"])) for name, it in read.items()}
+    batches = yield from groups.progress_of_these(queue, [*names])
     runs = [_summary(state, job, now_ms, batches) for state, job in found.values()]
     return RunPage(runs, looked, total, cursors, now_ms, tasks)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from schedq.model.graph import CONTROL, CONTROL_NAME, PLAN, control_of, shown_name
-from schedq.model.groups import BatchProgress
+from schedq.model.groups import DAMAGED, BatchProgress
 from schedq.model.records import whole
 from schedq.model.runs import RETURNED, STEP, TRIES, UNDO, UNDOING, UNTIL, Memo, Run, RunWait, open_undos, undone
 from schedq.model.times import LAST_INSTANT_MS, span
@@ -121,9 +121,11 @@ def _in_words(wait: RunWait, fields: Mapping[str, str], now_ms: int, batch: Batc
 
 def _jobs_of(wait: RunWait, batch: BatchProgress | None) -> str:
     name = f"batch {wait.group}" + (f" of queue {batch.stands_for}" if batch is not None and batch.stands_for else "")
+    is_damaged = batch is not None and batch.status == DAMAGED
+    name += f", which is damaged ({batch.error})" if batch is not None and is_damaged else ""
     if wait.kind == "call":
         return f"the job of {wait.name}, {name}"
-    if batch is None or batch.stands_for:
+    if batch is None or batch.stands_for or is_damaged:
         return f"the jobs of {wait.name}, {name}"
     failed = f", {batch.failed:,} failed" if batch.failed else ""
     return f"the jobs of {wait.name}, {name}: {batch.completed:,} of {batch.total:,} have completed{failed}"

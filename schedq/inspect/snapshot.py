@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -253,7 +253,7 @@ def look(queue: Settings, job_id: str) -> RoundTrips[JobSnapshot]:
         (found,) = yield [see_gate(queue, fields.get("gate", ""), fields.get("key", ""))]
         seen = replace(seen, gate=None if isinstance(found, SchedqError) else found)
     if seen.place == DELAYED and (names := awaited(seen.record.fields)):
-        seen = replace(seen, batches=(yield from _batches(queue, names)))
+        seen = replace(seen, batches=(yield from groups.progress_of_these(queue, names)))
     if seen.place != PENDING or not seen.alive:
         return seen
     live = yield from workers(queue)
@@ -292,14 +292,6 @@ def _snapshot(job_id: str, reply: list[Any]) -> JobSnapshot:
         history=history,
         note=broken_note(note) if note else None,
     )
-
-
-def _batches(queue: Settings, names: Sequence[str]) -> RoundTrips[dict[str, BatchProgress]]:
-    found = {}
-    for name in names:
-        if (progress := (yield from groups.progress(queue, name))) is not None:
-            found[name] = progress
-    return found
 
 
 def _suspects(queue: Settings, live: list[WorkerRecord]) -> RoundTrips[int]:

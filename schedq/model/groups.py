@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from schedq.errors import UsageError
 from schedq.model.checks import whole_number
@@ -30,7 +30,9 @@ MOST_KEPT: Final = 10_000
 PER_BUCKET: Final = 100
 """How many results are in one hash."""
 LEAST_TTL_S: Final = 60
+OPEN: Final = frozenset({"running", "cancelling"})
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+DAMAGED: Final = "damaged"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
@@ -160,7 +162,8 @@ class BatchProgress(NamedTuple):
 
     Attributes:
         id: its id.
-        status: running, cancelling, completed, failed or cancelled.
+        status: running, cancelling, completed, failed or cancelled; damaged if another program or a lost write changed
+            its record, so that its numbers may be wrong.
         total: how many children it has so far.
         completed: how many have completed.
         failed: how many have failed, or were cancelled or deleted.
@@ -169,13 +172,13 @@ class BatchProgress(NamedTuple):
         is_closed: whether all children are known.
         began_at_ms: when it began.
         ended_at_ms: when it ended.
-        error: why it failed, if that is not the number of children that failed.
+        error: why it failed, if that is not the number of children that failed; or what is damaged.
         task: the task of its children; '' for a chain, whose calls may be of several.
         stands_for: the queue of its children, if this only stands for a batch of the same id there; else ''.
     """
 
     id: str
-    status: str
+    status: Literal["running", "cancelling", "completed", "failed", "cancelled", "damaged"]
     total: int
     completed: int
     failed: int
@@ -204,7 +207,7 @@ class BatchProgress(NamedTuple):
             ended, left = ended - waiting, left + waiting
         return cls(
             name,
-            fields.get("status", ""),
+            cast(Any, fields.get("status", "")),
             total,
             completed,
             max(0, ended - completed),
@@ -217,6 +220,22 @@ class BatchProgress(NamedTuple):
             call["task"] if is_task_call(call) else "",
             fields.get("stands_for", ""),
         )
+
+
+def damage(fields: Mapping[str, str]) -> list[str]:
+    """What is damaged in the record of a group, in words."""
+    status = fields.get("status")
+    found = [] if status in OPEN | ENDED | {"deleted"} else [f"its status is {status!r:.40}"]
+    numbers = ("total", "ended", "succeeded")
+    return found + [f"{it} is {fields.get(it)!r:.40}" for it in numbers if not fields.get(it, "").isdecimal()]
+
+
+def progress_of(name: str, fields: Mapping[str, str]) -> BatchProgress | None:
+    """How far a group is, from its hash with the length of its list of items as `waiting`; None if there is none."""
+    if not fields:
+        return None
+    found, wrong = BatchProgress.from_fields(name, fields, whole(fields.get("waiting"))), damage(fields)
+    return found._replace(status=DAMAGED, error="; ".join(wrong)) if wrong else found
 
 
 _FAILURE: Final = re.compile(r"(\d{1,15}) (\d{1,15}) (.*)", re.DOTALL)

@@ -448,7 +448,7 @@ def _then_job(connections: Connections, name: str) -> RoundTrips[Job[Any]]:
         raise JobGone(f"queue {connections.settings.name} has no batch {name}: it was deleted, or never existed")
     found, then_id = (
         BatchProgress.from_fields(name, fields, int(fields["waiting"])),
-        f"{name}-then-{fields['generation']}",
+        f"{name}-then-{fields.get('generation', '')}",
     )
     if not fields.get({"completed": "then", "failed": "otherwise"}.get(found.status, "")):
         way_out = f"; {found.failed} of {found.total} children failed" if found.status == "failed" else ""

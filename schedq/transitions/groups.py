@@ -229,11 +229,29 @@ def read(queue: Settings, name: str) -> RoundTrips[dict[str, str]]:
     return of_replies((yield reading(queue, name)))
 
 
-def read_these(queue: Settings, names: Sequence[str]) -> RoundTrips[dict[str, dict[str, str]]]:
-    """What `read` returns of each of these groups that there are, in one round trip."""
+def progress_of_these(queue: Settings, names: Sequence[str]) -> RoundTrips[dict[str, BatchProgress]]:
+    """How far each of these groups is that there are. Those that are damaged say so, and hide no others."""
     replies = (yield [ask for name in names for ask in reading(queue, name)]) if names else []
-    found = {name: of_replies(replies[2 * n : 2 * n + 2]) for n, name in enumerate(names)}
-    return {name: fields for name, fields in found.items() if fields}
+    pairs = {name: replies[2 * n : 2 * n + 2] for n, name in enumerate(names)}
+    wrong = [name for name, each in pairs.items() if any(isinstance(reply, Conflict) for reply in each)]
+    types = (yield [ask for name in wrong for ask in _types(queue, name)]) if wrong else []
+    damaged = {name: _damaged(name, *map(unwrap, types[2 * n : 2 * n + 2])) for n, name in enumerate(wrong)}
+    found = {
+        name: damaged.get(name) or groups.progress_of(name, of_replies(each, needs_status=False))
+        for name, each in pairs.items()
+    }
+    return {name: it for name, it in found.items() if it is not None}
+
+
+def _types(queue: Settings, name: str) -> list[Operation[str]]:
+    key = queue.keys.group(name)
+    return [Operation("group", None, (), ("TYPE", each), str) for each in (key, f"{key}:items")]
+
+
+def _damaged(name: str, record: str, items: str) -> BatchProgress:
+    """A group of which a key is of another type."""
+    why = f"its record is a {record}, not a hash" if record != "hash" else f"its items are a {items}"
+    return BatchProgress(name, groups.DAMAGED, 0, 0, 0, 0, 0, is_closed=False, began_at_ms=0, error=why)
 
 
 def reading(queue: Settings, name: str) -> list[Operation[Any]]:
@@ -245,16 +263,16 @@ def reading(queue: Settings, name: str) -> list[Operation[Any]]:
     ]
 
 
-def of_replies(replies: Sequence[Any]) -> dict[str, str]:
-    """What `read` returns, from the replies to `reading`."""
+def of_replies(replies: Sequence[Any], *, needs_status: bool = True) -> dict[str, str]:
+    """What `read` returns, from the replies to `reading`; a damaged group without a status is none if it needs one."""
     fields: dict[str, str] = unwrap(replies[0])
-    return {**fields, "waiting": str(unwrap(replies[1]))} if fields.get("status", "deleted") != "deleted" else {}
+    is_none = fields.get("status", "deleted" if needs_status or not fields else "") == "deleted"
+    return {} if is_none else {**fields, "waiting": str(unwrap(replies[1]))}
 
 
 def progress(queue: Settings, name: str) -> RoundTrips[BatchProgress | None]:
     """How far a group is; None if there is none."""
-    fields = yield from read(queue, name)
-    return BatchProgress.from_fields(name, fields, int(fields["waiting"])) if fields else None
+    return groups.progress_of(name, of_replies((yield reading(queue, name)), needs_status=False))
 
 
 class GroupEnd(NamedTuple):
@@ -323,8 +341,7 @@ def _status(status: str | None, closed: str | None) -> str:
 def list_groups(queue: Settings, limit: int, offset: int = 0) -> RoundTrips[list[BatchProgress]]:
     """Groups: first those that need attention soonest, which are those that have not ended."""
     names = yield from _names(queue, offset, limit)
-    read = (yield from read_these(queue, names)).items()
-    return [BatchProgress.from_fields(name, fields, int(fields["waiting"])) for name, fields in read]
+    return [*(yield from progress_of_these(queue, names)).values()]
 
 
 def results(queue: Settings, name: str, start: int) -> RoundTrips[tuple[list[tuple[int, Any]], int]]:
@@ -355,7 +372,7 @@ def _with_calls(
     queue: Settings, name: str, fields: Mapping[str, str], found: Sequence[ChildFailure]
 ) -> RoundTrips[list[ChildFailure]]:
     """The failed calls of a chain with their tasks and arguments, which only the records of their jobs have."""
-    jobs = [queue.keys.job(f"{name}-{failure.number}-{fields['generation']}") for failure in found]
+    jobs = [queue.keys.job(f"{name}-{failure.number}-{fields.get('generation', '')}") for failure in found]
     payloads = yield [Operation("failures", None, (), ("HGET", job, "payload"), identity) for job in jobs]
     return [
         failure.of_call(decoded(text)) if isinstance(text, str) else failure

@@ -6,6 +6,7 @@ import pytest
 
 from schedq import Batch, Discard, Queue
 from tests.cli.conftest import Run
+from tests.servers import Server
 
 
 @pytest.fixture
@@ -64,6 +65,22 @@ def test_a_batch_is_retried_cancelled_and_deleted(run: Run, batch: Batch, queue:
     assert "queue mail has no batch squares that has not ended" in said
     assert run("batches", "delete", "squares", "--yes").lines == ["batch squares of queue mail is deleted"]
     assert run("batches", "ls").lines == ["queue mail has no batches"]
+
+
+def test_a_damaged_batch_is_named_below_the_others_and_can_be_deleted(
+    run: Run, batch: Batch, queue: Queue, desk: Server
+) -> None:
+    with queue.batch("odd", queue.task(print)) as odd:
+        odd.add([1])
+    with desk.client() as client:
+        client.hdel("queue:mail:group:odd", "status")
+
+    _, *rows, last = run("batches", "ls").lines
+    assert sorted(row.split()[0] for row in rows) == ["odd", "squares"]
+    assert last == "batch odd is damaged: its status is None"
+    assert "its status is None" in run("batches", "show", "odd").out
+    assert run("batches", "delete", "odd", "--yes").code == 0
+    assert [one["id"] for one in run("batches", "ls", "--json").json["batches"]] == ["squares"]
 
 
 def test_a_batch_that_is_not_there_is_named(run: Run, batch: Batch) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
-from schedq import Discard, Queue
+from schedq import Conflict, Discard, Queue, WorkflowContext
+from schedq.inspect.runs import awaited
+from schedq.testing import run_due
 from schedq.transitions import groups, stand_ins
 from tests.dashboard.conftest import Visitor
+from tests.dashboard.test_api import Described
 from tests.dashboard.test_pages import text_of
 from tests.servers import Server
 
@@ -149,3 +154,65 @@ def test_what_stands_for_jobs_of_another_queue_leads_there(visitor: Visitor, que
     assert offered(visitor, "/queues/gpu/batches/r-1") == ["cancel_batch", "delete_batch"]
     said = visitor.do("delete_batch batch r-1", back=f"{PAGE}/r-1")
     assert "Batch r-1 stands for jobs of another queue; it is deleted when its run is over." in said
+
+
+# -- damaged ones
+
+DAMAGE: dict[str, tuple[Callable[[redis.Redis, str], Any], str]] = {
+    "record": (lambda raw, key: raw.delete(key) and raw.set(key, "x"), "its record is a string, not a hash"),
+    "items": (lambda raw, key: raw.delete(f"{key}:items") or raw.set(f"{key}:items", "x"), "its items are a string"),
+    "total": (lambda raw, key: raw.hset(key, "total", "many"), "total is 'many'"),
+    "ended": (lambda raw, key: raw.hdel(key, "ended"), "ended is None"),
+    "status": (lambda raw, key: raw.hset(key, "status", "runing"), "its status is 'runing'"),
+    "no status": (lambda raw, key: raw.hdel(key, "status"), "its status is None"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_batch_hides_no_other_and_says_what_is_wrong(
+    visitor: Visitor, queue: Any, raw: redis.Redis, what: str
+) -> None:
+    """In the list of batches, in that of the runs that wait for one, and on the page of such a run."""
+    square = queue.task(name="square")(lambda number: number)
+
+    @queue.workflow
+    async def add(ctx: WorkflowContext) -> Any:
+        return await ctx.map(square, [1, 2])
+
+    queue.pause(task="square")
+    run, _ = add.enqueue(), add.enqueue()
+    run_due(queue)
+    damage, says = DAMAGE[what]
+    (bad,) = awaited(queue.get_job(run.id).fields)
+    damage(raw, f"queue:mail:group:{bad}")
+
+    found = {batch.id: batch for batch in queue.list_batches()}
+    assert (found.pop(bad)[1], [it.status for it in found.values()]) == ("damaged", ["running"])
+    page = text_of(visitor.page(PAGE))
+    assert f"{bad} {says}" in page and all(name in page for name in found)
+    runs = text_of(visitor.page("/queues/mail/workflows"))
+    assert f"batch {bad}, which is damaged ({says})" in runs, runs
+    assert ": 0 of 2 have completed" in runs
+    assert f"batch {bad}, which is damaged ({says})" in text_of(visitor.page(f"/queues/mail/jobs/{run.id}"))
+    listed = visitor.get("/api/queues/mail/batches").json()
+    assert {it["id"]: it["error"] for it in listed["batches"]} == {bad: says, **dict.fromkeys(found, "")}
+    assert Described(visitor).errors("/api/queues/mail/batches", listed) == []
+    if what in ("record", "items"):
+        assert "WRONGTYPE" in text_of(visitor.get(f"{PAGE}/{bad}").text)
+        with pytest.raises(Conflict, match="WRONGTYPE"):
+            queue.batch(bad).progress()
+    else:
+        assert f"{bad} {says}" in text_of(visitor.page(f"{PAGE}/{bad}"))
+        assert queue.batch(bad).progress().error == says
+
+
+@pytest.mark.parametrize("field", ["head", "began_at_ms", "closed", "generation", "options", "kept_ms"])
+def test_what_does_not_matter_is_shown_as_far_as_it_can_be_read(
+    visitor: Visitor, queue: Queue, raw: redis.Redis, field: str
+) -> None:
+    with queue.batch("b", queue.task(print)) as batch:
+        batch.add([1])
+    raw.hset("queue:mail:group:b", field, "?")
+
+    assert (batch.progress().total, batch.progress().status) == (1, "running")
+    assert "running" in text_of(visitor.page(f"{PAGE}/b"))
