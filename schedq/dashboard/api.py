@@ -28,6 +28,7 @@ from schedq.inspect.gates import GateKey, GateStatus
 from schedq.inspect.overview import Pulse
 from schedq.inspect.plain import plain, schedule, schedule_page, task_figures
 from schedq.inspect.queue_names import nearest
+from schedq.inspect.run_tree import STATES, RunPage, run_list
 from schedq.inspect.stats import Stats
 from schedq.inspect.timeline import Timeline
 from schedq.model.groups import BatchProgress, ChildFailure
@@ -74,6 +75,11 @@ _OFFSET: Final = {"offset": _whole(0, 10**9, 0)}
 _LIMIT: Final = {"limit": _whole(100, 1000)}
 _WITHIN: Final = "a duration such as 90m or 7d"
 _QUEUE: Final = {"queue": str}
+_CURSOR: Final = _text(maxLength=10_000)
+_RUN: Final = {
+    **dict.fromkeys(("id", "state", "task", "flow", "waits", "undo"), str),
+    **dict.fromkeys(("operations", "began_at_ms", "ended_at_ms", "took_ms"), int),
+}
 _FIGURES: Final = {
     "count": int,
     "p50_ms": float | None,
@@ -252,6 +258,12 @@ async def _batches(queue: AsyncQueue, values: Values) -> dict[str, Any]:
     return {"batches": [it._asdict() for it in await queue.list_batches(values["limit"])]}
 
 
+async def _workflows(queue: AsyncQueue, values: Values) -> dict[str, Any]:
+    states = (values["state"],) if "state" in values else STATES
+    ask = run_list(queue.settings, states, values.get("task", ""), values["limit"], values.get("cursor"))
+    return (await queue._drive(ask))._asdict()
+
+
 async def _pulse(queue: AsyncQueue, _: Values) -> dict[str, Any]:
     return asdict(await queue.inspector.pulse())
 
@@ -315,7 +327,7 @@ ROUTES: Final[Mapping[str, ApiRoute]] = {
         {
             "state": {"enum": [*JOB_STATES], "default": JOB_STATES[0]},
             **dict.fromkeys(FILTERS, _text()),
-            "cursor": _text(maxLength=10_000),
+            "cursor": _CURSOR,
             **_LIMIT,
         },
     ),
@@ -355,6 +367,12 @@ ROUTES: Final[Mapping[str, ApiRoute]] = {
     ),
     f"{_ONE}/batches/{{batch}}/failures": ApiRoute(
         "Its children that failed", {**_QUEUE, "batch": str, "failures": [ChildFailure]}, _failures, _OFFSET | _LIMIT
+    ),
+    f"{_ONE}/workflows": ApiRoute(
+        "Runs of workflows, of each state at most `limit`; `cursors` has that of the next page of a state",
+        {**_QUEUE, **fields_of(RunPage), "runs": [_RUN]},
+        _workflows,
+        {"state": {"enum": [*STATES]}, "task": _text(), "cursor": _CURSOR, "limit": _whole(20, 1000)},
     ),
     f"{_ONE}/log": ApiRoute(
         "Ends of jobs and operators' actions, oldest first: the newest, or those after an entry",

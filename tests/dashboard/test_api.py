@@ -15,10 +15,13 @@ from schedq.cli import main
 from schedq.dashboard.api import ROUTES
 from schedq.dashboard.pages import FILTERS
 from schedq.inspect.stats import TOTALS
+from schedq.model.outcome import suspended
+from schedq.model.runs import RunWait
 from tests.cli.scenes import beat, one_of_each
 from tests.dashboard.conftest import TOKEN, Served, Visitor, fetched
 from tests.dashboard.hostility import fill
 from tests.servers import Server
+from tests.transitions.run_scenes import begun
 
 API = "/api/queues/mail"
 COMMANDS = {
@@ -35,6 +38,8 @@ COMMANDS = {
     f"{API}/batches": "batches ls mail",
     f"{API}/batches/squares": "batches show squares",
     f"{API}/batches/squares/failures": "batches failures squares",
+    f"{API}/workflows": "workflows ls mail",
+    f"{API}/workflows?state=failed&task=order&limit=1": "workflows ls mail --state failed --task order --limit 1",
     f"{API}/forecast": "forecast mail 24h",
     "/api/doctor?queue=mail": "doctor mail",
 }
@@ -47,7 +52,19 @@ OTHERS = (
     f"{API}/log",
 )
 ONLY_IN_API = {"damaged", "total", "offset", "next_offset", "why"}
-MOMENTS = ("now_ms", "until_ms", "since_ms", "seen_at_ms", "duration_ms", "redis", "server", "buckets", "findings")
+MOMENTS = (
+    "now_ms",
+    "until_ms",
+    "since_ms",
+    "seen_at_ms",
+    "duration_ms",
+    "redis",
+    "server",
+    "buckets",
+    "findings",
+    "took_ms",
+    "waits",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -68,12 +85,21 @@ def full(queue: Any) -> Any:
         batch.add([-1, 2])
     queue.fail(queue.claim(0), Discard("it is negative"))
     queue.complete(queue.claim(0), 4)
+    for job_id in ("waits", "refused", "lost"):
+        queue.enqueue({"task": "order"}, job_id=job_id)
+        run = queue.claim(0)
+        if job_id == "waits":
+            queue.settle(suspended(begun(run), [RunWait("receive", "receive", None, "paid")]))
+        else:
+            queue.fail(run, Discard("it has no <card>"))
     one_of_each(queue)
     queue.gate("api", concurrency=2, rate=Rate(6000, per=60))
     queue.enqueue_many([NewJob(n, gate="api", key=key) for n, key in enumerate("aab")])
     queue.schedules.upsert("nightly", payload={"task": "square", "args": [2]}, cron="0 4 * * *")
     queue.pause(task="report")
-    beat(queue, "w-1", running=1, concurrency=2, jobs='[{"id": "j", "task": "a"}]', tasks='["a"]')
+    beat(
+        queue, "w-1", running=1, concurrency=2, jobs='[{"id": "j", "task": "a"}]', tasks='["a"]', workflows='["order"]'
+    )
     return queue
 
 
@@ -177,6 +203,8 @@ def _refs(value: Any) -> list[str]:
         (f"{API}/jobs?state=done", 400, "state must be one of pending"),
         (f"{API}/jobs?cursor=x", 400, "cursor 'x'"),
         (f"{API}/jobs?state=broken&cursor=x", 400, "cursor 'x'"),
+        (f"{API}/workflows?state=broken", 400, "state must be one of processing"),
+        (f"{API}/workflows?cursor=x", 400, "cursor 'x'"),
         (f"{API}/jobs?older=soon", 400, "'soon' is not a duration"),
         (f"{API}/jobs?key=k", 400, "needs a gate"),
         (f"{API}/jobs?task={'a' * 500}", 400, "task must be a text of 1 to 400 characters"),
@@ -229,6 +257,18 @@ def test_pages_of_jobs_and_of_queues_follow_each_other(visitor: Visitor, queue: 
     assert [first["queues"][0]["queue"], second["queues"][0]["queue"]] == ["mail", "other"]
     assert (first["next_offset"], second["next_offset"], first["total"]) == (1, None, 2)
     assert {*FILTERS} <= ROUTES["/api/queues/{queue}/jobs"].takes.keys()
+
+
+def test_runs_are_listed_by_state_page_by_page(visitor: Visitor, full: Queue) -> None:
+    (run,) = visitor.get(f"{API}/workflows?state=delayed").json()["runs"]
+    assert (run["id"], run["task"]) == ("waits", "order")
+    assert 'for a message on topic "paid"' in run["waits"]
+
+    first = visitor.get(f"{API}/workflows?state=failed&limit=1").json()
+    more = {"state": "failed", "limit": 1, "cursor": first["cursors"]["failed"]}
+    second = visitor.get(f"{API}/workflows", params=more).json()
+
+    assert [run["id"] for page in (first, second) for run in page["runs"]] == ["lost", "refused"]
 
 
 def test_one_queue_with_damaged_keys_does_not_hide_the_others(visitor: Visitor, queue: Queue, raw: redis.Redis) -> None:
