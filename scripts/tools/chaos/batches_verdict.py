@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -65,8 +65,8 @@ def judge_batches(plans: Plans, records: Records, state: State, found: Findings)
             _look_at_cancellation(plan, at, some, found)
 
 
-def judge_leftovers(state: State, now_ms: float, found: Findings) -> None:
-    """Nothing waits, and no key of a group is kept for longer than documented."""
+def judge_leftovers(state: State, now_ms: float, found: Findings, needed: Container[str] = ()) -> None:
+    """Nothing waits, and no key of a group is kept for longer than documented; `needed` are kept with their runs."""
     for place, ids in state.places().items():
         if place not in ("completed", "failed", "cancelled"):
             found.say("waiting", f"{len(ids)} jobs are {place}: {', '.join(ids[:5])}")
@@ -74,6 +74,8 @@ def judge_leftovers(state: State, now_ms: float, found: Findings) -> None:
         if not name.startswith("group:"):
             continue
         group = name.split(":")[1]
+        if group in needed:
+            continue
         fields = state.holds(f"group:{group}", "hash")
         if not fields:
             found.say("left", f"{name} belongs to no group")

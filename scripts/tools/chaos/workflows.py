@@ -31,6 +31,7 @@ from tests.state import State
 MOST_RATE: Final = 5.0
 """Runs, batches and chains that are started per second."""
 _PRODUCER_LIVES_S: Final = 9.0
+_OPEN: Final = ("running", "cancelling")
 _FIGURES: Final = ("repeated", "restarted", "beyond_leases", "cancelled_late_ms")
 
 
@@ -76,7 +77,7 @@ def run(seconds: float, seed: int, rate: float, *, keeps: bool = False) -> tuple
         records = read(record.read(stage.folder), VISIBILITY_MS)
         plans = {number: drawn(seed, number) for number in records.acts}
         judge(plans, records, state, now, found)
-        judge_leftovers(other, now, found)
+        judge_leftovers(other, now, found, _needed(state))
         judge_laws(other, found)
         look_at_logs(stage.folder, found)
         if found.complaints and keeps:
@@ -101,18 +102,26 @@ def judge(plans: dict[int, Plan], records: Records, state: State, now: float, fo
     judge_runs(plans, records, state, found)
     judge_undos(plans, records, state, found)
     judge_batches(plans, records, state, found)
-    judge_leftovers(state, now, found)
+    judge_leftovers(state, now, found, _needed(state))
     judge_laws(state, found)
 
 
 def _have_groups_ended(client: redis.Redis) -> bool:
     """Whether no group is left to be called off or to be counted again."""
-    pipe = client.pipeline(transaction=False)
     for keys in (app.queue.settings.keys, app.elsewhere.settings.keys):
         names: Any = client.zrange(keys.groups, 0, -1)
         for name in names:
-            pipe.hget(keys.group(name), "status")
-    return not {"running", "cancelling"} & set(pipe.execute())
+            status, stands_for, run = cast(Any, client.hmget(keys.group(name), "status", "stands_for", "wake"))
+            if status in _OPEN and not (stands_for and client.hget(keys.job(run), "status") == "failed"):
+                return False
+    return True
+
+
+def _needed(state: State) -> set[str]:
+    """What stands for groups of the other queue is kept, with these, as long as a run that may be requeued."""
+    found = {name.removeprefix("group:"): state.holds(name, "hash") for name in state.keys if name.count(":") == 1}
+    standing = {name: fields["wake"] for name, fields in found.items() if fields.get("stands_for")}
+    return {name for name, run in standing.items() if state.job(run).get("status") == "failed"}
 
 
 def _counts(plans: dict[int, Plan], records: Records) -> dict[str, Any]:

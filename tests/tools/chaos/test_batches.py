@@ -154,6 +154,9 @@ def test_no_key_of_a_group_is_kept_for_too_long() -> None:
         judge_leftovers(State({"group:b": group}), now, found)
         assert found.left == left
     found = Findings()
+    judge_leftovers(State({"group:b": group}), 81_001, found, {"b"})
+    assert found.left == 0
+    found = Findings()
     judge_leftovers(State({"group:b:counted": Key("string", -1, ["x"])}), 0, found)
     assert found.left == 1
 

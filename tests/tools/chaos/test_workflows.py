@@ -74,6 +74,19 @@ def test_a_run_fails_for_the_planned_reason() -> None:
         assert journal.faults() == faults
 
 
+@pytest.mark.parametrize(
+    ("reply", "did", "faults"),
+    [("no", 1400, {}), ("no", 1200, {"ended": 2}), ("asked", 1400, {"ended": 2})],
+    ids=["it had returned", "it had not", "it was asked"],
+)
+def test_a_run_that_ended_before_it_was_cancelled_is_completed(reply: str, did: float, faults: dict[str, int]) -> None:
+    plan = a_run(STEP, acts=([0, "cancel"],), ends="cancelled")
+    journal = of_step()
+    journal.plans = {1: plan}
+    journal.did(plan, 1, did - 1, reply)
+    assert {fault: count for fault, count in journal.faults().items() if fault == "ended"} == faults
+
+
 def test_a_run_whose_start_was_not_acknowledged_may_not_exist() -> None:
     journal, plan = Journal(a_run(STEP)), a_run(STEP)
     journal.did(plan, 0, reply=None)
