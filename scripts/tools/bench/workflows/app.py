@@ -12,6 +12,7 @@ from typing import Any
 from schedq import BatchResults, Queue, WorkflowContext
 
 queue = Queue("workflows", redis=os.environ.get("BENCH_REDIS"), max_pending=None)
+other = Queue("other", redis=os.environ.get("BENCH_REDIS"), max_pending=None)
 
 
 async def _nothing() -> None:
@@ -77,6 +78,35 @@ async def calls(ctx: WorkflowContext, count: int) -> list[float]:
     for _ in range(count):
         found = await ctx.call(relay_all, found)
     return found
+
+
+@other.task
+async def far_relay_all(before: list[float]) -> list[float]:
+    """`relay_all` in another queue."""
+    return [*before, time.monotonic()]
+
+
+@other.task
+async def far_child(number: int) -> float:
+    """`child` in another queue."""
+    return time.monotonic()
+
+
+@queue.workflow
+async def far_calls(ctx: WorkflowContext, count: int) -> list[float]:
+    """`calls` with jobs of another queue."""
+    found: list[float] = []
+    for _ in range(count):
+        found = await ctx.call(far_relay_all, found)
+    return found
+
+
+@queue.workflow
+async def maps(ctx: WorkflowContext, count: int, is_far: bool) -> list[float]:
+    """Run many jobs at once, and return when the run began and when it continued."""
+    began = await ctx.step(time.monotonic)
+    await ctx.map(far_child if is_far else child, range(count))
+    return [began, time.monotonic()]
 
 
 @queue.task

@@ -35,14 +35,14 @@ class Place:
         self.store.flushall()
 
     @contextmanager
-    def worker(self, concurrency: int) -> Iterator[None]:
-        """A worker process that has run a job."""
+    def worker(self, concurrency: int, *more: str) -> Iterator[None]:
+        """A worker process that has run a job; `more` are further queues of it, by their names in the module."""
         command = [
             sys.executable,
             "-m",
             "schedq",
             "worker",
-            f"{APP}:queue",
+            *(f"{APP}:{name}" for name in ("queue", *more)),
             "--concurrency",
             str(concurrency),
             "--quiet",

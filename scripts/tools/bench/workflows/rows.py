@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from schedq.model.groups import ENDED
 from schedq.model.ids import new_request
@@ -188,6 +188,35 @@ def _wide(place: Place, count: int) -> float:
     return ended - began
 
 
+def other_queues(place: Place, size: Size) -> Figures:
+    """Runs that call jobs of another queue, compared with jobs of their own; one worker process has both queues."""
+    app, count, links, maps = place.app, size.children // 20, dict[str, list[float]](), dict[str, list[float]]()
+    with place.worker(_CONCURRENCY, "other"):
+        for _ in range(max(3, size.rounds // 40)):
+            links.setdefault("another queue", []).extend(_links(app.far_calls.enqueue(20).result(60)))
+            links.setdefault("its own queue", []).extend(_links(app.calls.enqueue(20).result(60)))
+            for title, is_far in (("another queue", True), ("its own queue", False)):
+                began, ended = app.maps.enqueue(count, is_far).result(600)
+                maps.setdefault(title, []).append(ended - began)
+        runs = {
+            "another queue": _at_once(app.far_calls, size.runs * 10),
+            "its own queue": _at_once(app.calls, size.runs * 10),
+        }
+    return (
+        {f"a link by ctx.call to {title}, ms": 1000 * statistics.median(gaps) for title, gaps in links.items()}
+        | {f"ctx.map of {count:,} jobs of {title}, s": statistics.median(spans) for title, spans in maps.items()}
+        | {f"{size.runs * 10:,} runs at once, a call each to {title}, s": took for title, took in runs.items()}
+    )
+
+
+def _at_once(task: Any, count: int) -> float:
+    """From the first enqueue until all runs have ended."""
+    began = time.monotonic()
+    for job in task.enqueue_many([((1,), {})] * count):
+        job.result(600)
+    return time.monotonic() - began
+
+
 def million(place: Place, size: Size) -> Figures:
     """A very large batch: its longest script, and how soon it replies.
 
@@ -275,4 +304,4 @@ def idle(place: Place, size: Size) -> Figures:
     }
 
 
-ROWS: Final = {each.__name__: each for each in (steps, waits, children, callbacks, graphs, million, idle)}
+ROWS: Final = {each.__name__: each for each in (steps, waits, children, callbacks, graphs, other_queues, million, idle)}
