@@ -124,12 +124,17 @@ class WorkflowDecorator:
             options: run_timeout (the longest that a flow may take), and those of `workflow` except its version.
 
         Raises:
-            UsageError: the function is async or has no parameter for the flow, an option is invalid, or the name is
-                taken by another function.
+            UsageError: the function is async or has no parameter for the flow, an option is invalid or was given with
+                a name, or the name is taken by another function.
         """
         if isinstance(function, str):
             from schedq.queue.flow import Flow
 
+            if options:
+                raise UsageError(
+                    f"queue.flow({function!r}) takes no {', '.join(sorted(options))}: give options of the job to "
+                    "start(), or decorate a function with @queue.flow(…), which takes all of them"
+                )
             return Flow(self.connections, function)
         if unknown := options.keys() & {"version", "accepts", "timeout", "retry_on", "discard_on"}:
             raise UsageError(f"a flow can't have {', '.join(sorted(unknown))}: only the tasks of its nodes can")

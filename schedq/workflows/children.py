@@ -168,8 +168,7 @@ class _Children:
         except StoreUnavailable as error:
             if self._home is None:
                 raise
-            log.warning("job %s: its jobs in queue %s: %s", self._run.job.id, self._settings.name, described(error))
-            await asyncio.sleep(_PAUSE_S)
+            await pause(self._run, f"queue {self._settings.name}", error)
             return None
 
     async def _stand_in(self, branch: Branch, place: Place) -> None:
@@ -197,7 +196,7 @@ class _Children:
             else:
                 released = groups.look_at(self._settings, [place.id])
                 await run.requests.ask(branch, self._connections.aio.ask(released))
-                gone = groups.drop(home.settings, place.id, stand_ins="delete")
+                gone = groups.drop(home.settings, place.id, stand_ins=True)
                 await run.requests.ask(branch, home.aio.drive(gone))
 
     @property
@@ -255,6 +254,12 @@ def again_ms(run: WorkflowRun, queue: Settings) -> int | None:
     return run.now_ms + _AGAIN_MS if queue.clock is None else None
 
 
+async def pause(run: WorkflowRun, where: str, error: StoreUnavailable) -> None:
+    """Wait a moment, because the jobs of a run can't be reached."""
+    log.warning("job %s: its jobs in %s: %s", run.job.id, where, described(error))
+    await asyncio.sleep(_PAUSE_S)
+
+
 async def stand_in(home: Connections, other: Settings, place: Place, job: ClaimedJob, *, close: bool = False) -> None:
     """See to it that a group of the run's queue stands for the one of this place in another queue.
 
@@ -265,7 +270,7 @@ async def stand_in(home: Connections, other: Settings, place: Place, job: Claime
     made = stand_ins.definition(other, place.id, job.id, generation=place.fresh())
     request = groups.fill(home.settings, made, (), 0, close=close, holder=job)
     if (await home.aio.ask(request)).status in ENDED and not close:  # of an earlier life
-        await home.aio.drive(groups.drop(home.settings, place.id, stand_ins="delete"))
+        await home.aio.drive(groups.drop(home.settings, place.id, stand_ins=True))
         await home.aio.ask(request)
 
 

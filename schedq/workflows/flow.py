@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from schedq.errors import RecordFull, UsageError
+from schedq.errors import RecordFull, StoreUnavailable, UsageError
 from schedq.model.graph import (
     CALL,
     CONTROL,
@@ -31,7 +31,7 @@ from schedq.queue.requests import Connections
 from schedq.transitions import groups
 from schedq.transitions.groups import GroupEnd
 from schedq.workflows.branches import WAITING, Branch
-from schedq.workflows.children import outcome_of
+from schedq.workflows.children import outcome_of, pause
 from schedq.workflows.node_groups import NodeCall, NodeGroups
 from schedq.workflows.node_jobs import Unusable
 from schedq.workflows.operation import recorded
@@ -91,12 +91,23 @@ class _FlowRun:
             if await self._settle_races(states):
                 continue
             ready = [number for number, each in enumerate(states) if each.status == "ready"]
-            if not await self._run_jobs(ready, states):
+            if not await self._moved(ready, states):
                 await self._groups.tidy()
                 control = RunWait("receive", control_name(self._messages + 1), None, CONTROL)
                 self._branch.waits = (*self._waits.values(), control)
                 self._run.branches.become(self._branch, WAITING)  # so the run is suspended
                 await asyncio.get_running_loop().create_future()
+
+    async def _moved(self, ready: Sequence[int], states: Sequence[NodeState]) -> bool:
+        """As `_run_jobs`. That another queue can't be reached costs no attempt; all of it is done again."""
+        try:
+            return await self._run_jobs(ready, states)
+        except StoreUnavailable as error:
+            if not any(node.queue for node in self._graph.nodes):
+                raise
+            await pause(self._run, "other queues", error)
+            self._waits, self._known = {}, None
+            return True
 
     # -- the graph
 

@@ -65,6 +65,7 @@ def note(queue: Queue) -> Task[[str], str]:
         (lambda q, f, t: [f.call(t, "x"), f.start("my-id")], "is no node of a flow"),
         (lambda q, f, t: f.options(after=None), "is no node of a flow"),
         (lambda q, f, t: q.flow("etl")(print), "is decorated by queue.flow"),
+        (lambda q, f, t: q.flow("etl", max_attempts=1), "takes no max_attempts"),
         (lambda q, f, t: [f.call(t, "x") for _ in range(1001)], "1000 nodes"),
         (lambda q, f, t: q.flow("a:b"), "may not contain ':'"),
         (lambda q, f, t: f.start(f.call(t, "x"), delay=-1), "delay"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis
 
-from schedq import Fixed, JobFailed, Queue, Snooze, UsageError, WorkflowContext
+from schedq import BatchResults, Fixed, Flow, JobFailed, Queue, Snooze, StoreUnavailable, UsageError, WorkflowContext
 from schedq.connection.address import Address
+from schedq.connection.async_client import AsyncClient
 from schedq.inspect.run_tree import tree
 from schedq.testing import QueueTester, run_due
 from schedq.transitions import groups
@@ -205,6 +207,70 @@ def test_a_worker_that_seems_dead_makes_no_jobs_for_a_run_that_was_cancelled(
             assert job.status() == "cancelled", place
             assert len(ran) == before, place
             assert open_ones(queue) == [], place
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["the request", "its reply"])
+@pytest.mark.parametrize("kind", ["workflow", "flow"])
+def test_that_the_other_queue_is_away_costs_no_attempt(
+    tester: QueueTester, queue: TwoQueues, monkeypatch: pytest.MonkeyPatch, kind: str, is_lost: bool
+):
+    ran: list[int] = []
+
+    @queue.gpu.task
+    def render(frame: int) -> int:
+        ran.append(frame)
+        return frame
+
+    @queue.gpu.task
+    def join(frames: BatchResults[int]) -> list[int]:
+        return list(frames)
+
+    @queue.workflow(max_attempts=1)
+    async def film(ctx: WorkflowContext) -> list[int]:
+        frames = range(await ctx.call(render, 2))
+        await ctx.map(render, frames)
+        return list(frames)
+
+    @queue.flow(max_attempts=1)
+    def declared(flow: Flow) -> Any:
+        rendered = flow.options(after=flow.call(render, 2)).map(render, [0, 1])
+        return flow.call(join, rendered.result)
+
+    away = Away(monkeypatch, is_lost=is_lost)
+    for at in away.each():
+        ran.clear()
+        job: Any = film.enqueue() if kind == "workflow" else declared.enqueue()
+        run(tester, queue)
+
+        assert list(job.result(0)) == [0, 1], at
+        assert ran == [2, 0, 1], at
+        assert job.record().attempts <= 4, at
+
+
+class Away:
+    """The other queue can't be reached for its n-th request, or the reply to that is lost."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_lost: bool) -> None:
+        self.at = self.seen = 0
+        real, away = AsyncClient.execute, self
+
+        async def execute(client: AsyncClient, operations: Any) -> Any:
+            is_other = "queue:gpu:" in str(operations)
+            away.seen += is_other
+            if not is_other or away.seen != away.at:
+                return await real(client, operations)
+            if is_lost:
+                await real(client, operations)
+            raise StoreUnavailable("no server")
+
+        monkeypatch.setattr(AsyncClient, "execute", execute)
+        monkeypatch.setattr("schedq.workflows.children._PAUSE_S", 0)
+
+    def each(self) -> Iterator[int]:
+        """The numbers of all requests."""
+        while self.seen >= self.at:
+            self.at, self.seen = self.at + 1, 0
+            yield self.at
 
 
 def test_the_end_of_jobs_is_published_in_the_queue_of_the_run(tester: QueueTester, queue: TwoQueues, film: Any):
