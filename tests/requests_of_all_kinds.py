@@ -68,6 +68,7 @@ OPERATIONS: Final[list[Operation[Any]]] = [
     groups.cancel(QUEUE, "prints"),
     *_first(groups.retry(QUEUE, "prints")),
     *_first(groups.drop(QUEUE, "prints")),
+    groups.wake(QUEUE, ["prints"]),
     *_first(groups.read(QUEUE, "prints")),
     *_first(groups.results(QUEUE, "prints", 0)),
     groups.advance(QUEUE),

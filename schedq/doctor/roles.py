@@ -84,7 +84,7 @@ WORKER: Final = Role(
     scripts=PRODUCER.scripts
     | _words("advance claim count_tasks define_gate delete_schedule deregister fire heartbeat promote reclaim recover")
     | _words("add_undo failed_try receive start_over step until")
-    | _words("renew sample scan_schedules settle stats upsert wake write_settings"),
+    | _words("renew sample scan_schedules settle stats upsert wake wake_runs write_settings"),
     plain=PRODUCER.plain | _words("bzpopmin zadd zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
     | _words("bitpos del get hgetall info lmove lpop lset pttl rpop set")

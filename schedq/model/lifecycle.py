@@ -45,7 +45,7 @@ MOVES: Final = (
     Move("promote", (DELAYED,), (PENDING,), ("promote", "claim")),
     Move("fire", (NOWHERE,), (PENDING, DELAYED), ("fire",)),
     Move("make", (NOWHERE,), (PENDING,), ("fill_group", "settle", "advance")),
-    Move("wake", (DELAYED,), (PENDING,), ("fill_group", "settle", "advance", "drop_group")),
+    Move("wake", (DELAYED,), (PENDING,), ("fill_group", "settle", "advance", "wake_runs", "drop_group")),
     Move("trigger", (NOWHERE,), (PENDING,), ("trigger",)),
     Move("claim", (PENDING,), (PROCESSING,), ("claim",)),
     Move("hold", (PENDING,), (PENDING,), ("claim",)),

@@ -5,8 +5,7 @@ KEYS  groups (zset), pending (list), delayed (zset), stats (hash), wake (zset), 
 ARGV  jobs, clock, group_keys
       name: of the group
       before (number): only a group that began by then, ms; '' for any
-      stand_ins: what to do with one that stands for a group of another queue: delete, wake (its run, and keep it), or '' to keep
-        it, and let the promoter look at it next
+      stand_ins (flag): whether to delete one that stands for a group of another queue, too. Otherwise the promoter looks at it next
 Returns  gone | more (send it again) | kept (it began later, or stands for another one)
 ]]
 --@include clock
@@ -22,9 +21,8 @@ if bad then return bad end
 local found = redis.call('HMGET', key, 'began_at_ms', 'stands_for')
 local began = whole(found[1])
 if before and began > before and began <= now then return 'kept' end
-if found[2] and stand_ins ~= 'delete' then
-  if stand_ins == '' then redis.call('ZADD', groups, 'XX', 0, name) end
-  if stand_ins == 'wake' and wake_run(redis.call('HGET', key, 'wake') or '') then set_wake() end
+if found[2] and not stand_ins then
+  redis.call('ZADD', groups, 'XX', 0, name)
   return 'kept'
 end
 allow_when_full(groups)

@@ -24,6 +24,7 @@ _FILL: Final = Binding(
 _CANCEL: Final = Binding("cancel_group", "name", "generation")
 _RETRY: Final = Binding("retry_group", "name", "generation", "left")
 _DROP: Final = Binding("drop_group", "name", "before", "stand_ins")
+_WAKE: Final = Binding("wake_runs", "names")
 _ADVANCE: Final = Binding("advance", "request", "most_kept")
 MOST_ITEMS: Final = 1000
 """The most items that one script adds."""
@@ -128,13 +129,13 @@ def retry(queue: Settings, name: str, generation: str = "") -> RoundTrips[int]:
             return count
 
 
-def drop(queue: Settings, name: str, before: int | str = "", stand_ins: str = "") -> RoundTrips[bool]:
-    """Delete the record of a group; False if it began after the instant `before`, in ms, or stands for another one.
+def drop(queue: Settings, name: str, before: int | str = "", *, stand_ins: bool = False) -> RoundTrips[bool]:
+    """Delete the record of a group; False if it began after the instant `before`, in ms.
 
-    With `stand_ins="delete"`, one that stands for a group of another queue is deleted, too.
+    One that stands for a group of another queue is only deleted with `stand_ins`; otherwise the result is False.
     """
     while True:
-        (reply,) = yield [_drop(queue, name, before, stand_ins)]
+        (reply,) = yield [_drop(queue, name, before, stand_ins=stand_ins)]
         word = unwrap(reply)
         if word != "more":
             return bool(word == "gone")
@@ -142,16 +143,16 @@ def drop(queue: Settings, name: str, before: int | str = "", stand_ins: str = ""
 
 def drops(queue: Settings, names: Sequence[str]) -> list[Operation[str]]:
     """The operations that delete the records of groups with one child at most."""
-    return [_drop(queue, name, "", "delete") for name in names]
+    return [_drop(queue, name, "", stand_ins=True) for name in names]
 
 
-def wake(queue: Settings, name: str) -> Operation[str]:
-    """Wake the run that waits for a group of another queue, for which the one of this name stands."""
-    return _drop(queue, name, "", "wake")
+def wake(queue: Settings, names: Sequence[str]) -> Operation[int]:
+    """Wake the runs that wait for groups of another queue, for which those of these names stand."""
+    return Operation("wake_runs", *_WAKE(queue, names=list(names)), int)
 
 
-def _drop(queue: Settings, name: str, before: int | str, stand_ins: str) -> Operation[str]:
-    sent = _DROP(queue, name=name, before=before, stand_ins=stand_ins)
+def _drop(queue: Settings, name: str, before: int | str, *, stand_ins: bool) -> Operation[str]:
+    sent = _DROP(queue, name=name, before=before, stand_ins=int(stand_ins))
     return Operation("drop_group", *sent, str)
 
 

@@ -95,7 +95,7 @@ def look(home: Settings, queue: Settings, found: Sequence[StandIn]) -> RoundTrip
     soon |= {it.name: it.now_ms + KEPT_MS for it in ended if it.run in (_FAILED, "rests")}  # it needs them later
     return [
         *groups.drops(home, done),
-        *(groups.wake(home, name) for name in wakes),
+        *([groups.wake(home, wakes)] if wakes else ()),
         *(groups.look_at(home, [name], at_ms) for name, at_ms in soon.items()),
     ]
 

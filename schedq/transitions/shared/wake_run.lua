@@ -2,6 +2,7 @@
 -- was suspended.
 local function wake_run(id)
   if not redis.call('ZSCORE', delayed, id) or redis.call('HEXISTS', jobs .. id, 'waits') == 0 then return false end
+  redis.call('ZADD', delayed, stamp, id)  -- so the promoter puts in order what an error leaves
   redis.call('RPUSH', pending, id)
   redis.call('HSET', jobs .. id, 'status', 'pending', 'run_at_ms', stamp, 'promoted_at_ms', stamp)
   redis.call('ZREM', delayed, id)

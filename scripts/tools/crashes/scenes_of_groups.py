@@ -14,7 +14,7 @@ from schedq.model.groups import GroupDefinition, call_line
 from schedq.model.placeholder import MARKER
 from schedq.model.records import Settlement
 from schedq.model.runs import RunWait, beginning
-from schedq.transitions import Operation, cancel, claim, groups, reclaim, requeue, settle
+from schedq.transitions import Operation, cancel, claim, groups, reclaim, requeue, settle, stand_ins
 from scripts.tools.crashes.scene import Scene, Staged, claimed_job, mark_job
 from tests.doors import Clock
 
@@ -185,6 +185,16 @@ def _wakes(queue: Queue, clock: Clock) -> Staged:
     return Staged(settle.settle(queue.settings, ends), ids)
 
 
+def _wakes_from_afar(queue: Queue, clock: Clock) -> Staged:
+    job = claimed_job(queue)
+    job.run = beginning(1, job.claimed_at_ms, None)
+    standing = stand_ins.definition(queue.settings.of_queue("other"), "b", job.id, generation="00g1")
+    queue._ask(groups.fill(queue.settings, standing, (), 0))
+    wait = RunWait("map", "map", None, "", "b")
+    queue._ask(settle.settle(queue.settings, [outcome.suspended(job, [wait])]))
+    return Staged(groups.wake(queue.settings, ["b"]), [job.id])
+
+
 def _wakes_by_deletion(queue: Queue, clock: Clock) -> Staged:
     ids = _waiting(queue)
     return Staged(next(groups.drop(queue.settings, "b"))[0], ids)
@@ -210,6 +220,7 @@ SCENES: Final = (
     Scene("settle, the last children wake a run", _wakes),
     Scene("settle, a run whose jobs have ended is suspended", _suspend),
     Scene("drop group, a run waits for it", _wakes_by_deletion),
+    Scene("wake, a run whose jobs are in another queue", _wakes_from_afar),
     Scene("cancel, a run that waits for its jobs", _cancel_run),
     Scene("fill, new", _fill(3)),
     Scene("fill, empty", _fill(0)),

@@ -33,8 +33,8 @@ OTHER_QUEUE_BUGS: Final = (
     ),
     Bug(
         "a run is not woken",
-        "drop_group",
-        "if stand_ins == 'wake' and wake_run(",
+        "wake_runs",
+        "if type(run) == 'string' and wake_run(",
         "if false and wake_run(",
         _CALL,
     ),

@@ -115,7 +115,7 @@ class _Attempt:
         (reply,) = yield [run.step(self.queue, self.job, _CALL, written(memo))]
         unwrap(reply)
         yield [groups.look_at(self.theirs, [NAME])]
-        yield from groups.drop(self.queue, NAME, stand_ins="delete")
+        yield from groups.drop(self.queue, NAME, stand_ins=True)
         return memo
 
     def _look(self) -> Generator[Any, Any, GroupEnd]:
