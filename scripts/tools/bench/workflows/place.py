@@ -29,6 +29,10 @@ class Place:
 
     def __enter__(self) -> Self:
         self.store.flushall()
+        before = -1
+        while (now := self.used_bytes()) != before:  # what the row before used is freed in the background
+            before = now
+            time.sleep(0.5)
         return self
 
     def __exit__(self, *_: object) -> None:
