@@ -15,8 +15,8 @@ from schedq.model.settings import Settings
 from schedq.transitions import Binding, Operation
 
 _SUMMARIZE: Final = Binding("summarize", "source", "order", "offset", "limit")
-MOST_SUMMARIZED: Final = 150
-"""The most jobs that one script summarizes; it blocks all other clients for about 10 µs each."""
+MOST_SUMMARIZED: Final = 120
+"""The most jobs that one script summarizes; it blocks all other clients for 20 to 40 µs each."""
 _WIDTH: Final = 11
 _TASK: Final = re.compile(r'\s*\{\s*"task"\s*:\s*("(?:[^"\\]|\\.)*")')
 
