@@ -185,7 +185,7 @@ local function note_stand_in(name, key, found)
   elseif is_over or found[1] ~= 'running' then
     word = 'over'
   end
-  redis.call('ZADD', groups, digits(now + math.max(LOOK_AGAIN, found[3] == '1' and whole(found[4]) or 0)), name)
+  redis.call('ZADD', groups, digits(now + math.max(LOOK_AGAIN, word == 'keeps' and whole(found[4]) or 0)), name)
   stand_ins[#stand_ins + 1] = {name, found[2], word, requeued or '0', now}
 end
 

@@ -17,7 +17,7 @@ from schedq.connection.address import Address
 from schedq.connection.async_client import AsyncClient
 from schedq.inspect.run_tree import tree
 from schedq.testing import QueueTester, run_due
-from schedq.transitions import groups
+from schedq.transitions import groups, stand_ins
 from schedq.transitions.stand_ins import StandIn, calls_off
 from tests.conftest import MakeQueue
 from tests.state import State
@@ -432,6 +432,22 @@ def test_a_failed_run_without_jobs_elsewhere_leaves_nothing(tester: QueueTester,
 
     assert job.status() == "failed"
     assert Queue.list_batches(queue) == []
+
+
+def test_a_look_that_is_lost_is_made_again_soon_if_the_run_is_over(tester: QueueTester, queue: TwoQueues, film: Any):
+    job = film.enqueue()
+    tester.run_due()
+    standing = stand_ins.definition(queue.gpu.settings, "map", job.id, generation="00g1")
+    looks: Any = [groups.look_at(queue.settings, ["map"]), groups.advance(queue.settings)]
+
+    *_, advance = queue.connections.blocking.execute([groups.fill(queue.settings, standing, (), 0, close=True), *looks])
+
+    (found,) = (StandIn(*each) for each in advance.stand_ins)
+    assert found.run == "done"
+    with connected() as client:
+        assert client.zscore(queue.settings.keys.groups, "map") == found.now_ms + 10_000
+    tester.fast_forward(11)
+    assert open_ones(queue) == []
 
 
 @pytest.mark.parametrize("damage", [{"stands_for": "no queue: *"}, {"closed": "1", "kept_ms": "x"}, {"kept_ms": ""}])

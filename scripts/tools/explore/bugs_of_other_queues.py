@@ -27,8 +27,8 @@ OTHER_QUEUE_BUGS: Final = (
     Bug(
         "a stand-in is looked at once",
         "advance",
-        "math.max(LOOK_AGAIN, found",
-        "math.max(1e9, found",
+        "math.max(LOOK_AGAIN, word",
+        "math.max(1e9, word",
         _CALL,
     ),
     Bug(
