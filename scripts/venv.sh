@@ -28,7 +28,7 @@ is_made() {
 
 find_python() {
   local name
-  for name in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
+  for name in ${PYTHON:-python3.13 python3.12 python3.11 python3 python3.14 python3.15}; do
     # Run it, because a name on PATH may be a shim for a version that is not installed.
     if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
       printf '%s\n' "$name"

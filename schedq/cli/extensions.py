@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, cast
 
 import click
 
 from schedq.cli.queues import load_object, wrong_usage
+from schedq.model.signatures import signature_of
 from schedq.observer import Observer
 from schedq.queue.middleware import Middleware, checked_middleware
 
@@ -42,7 +42,7 @@ def _made(path: str, found: Any) -> Any:
     if not isinstance(found, type):
         return found
     try:
-        inspect.signature(found).bind()
+        signature_of(found).bind()
     except TypeError as error:
         module = path.partition(":")[0]
         text = f"{path} is a class that needs arguments ({error}); create an instance of it in {module} and name that"

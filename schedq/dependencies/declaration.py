@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, cast, overload
 
 from schedq.errors import UsageError
 from schedq.model.callables import place_of
+from schedq.model.signatures import signature_of
 
 T = TypeVar("T")
 Scope = Literal["attempt", "worker"]
@@ -99,7 +100,7 @@ def injected(function: Callable[..., Any]) -> frozenset[str]:
     plain = getattr(function, "__defaults__", None) or ()
     if not any(isinstance(each, Marker) for each in (*defaults.values(), *plain)):
         return frozenset()
-    parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+    parameters = signature_of(function, follow_wrapped=False).parameters.values()
     found = [each.name for each in parameters if isinstance(each.default, Marker)]
     names = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
     for name in found:
@@ -118,7 +119,7 @@ def providers(function: Callable[..., Any]) -> dict[str, Provider]:
     Raises:
         UsageError: a dependency depends on itself, or has a parameter that nothing provides.
     """
-    parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+    parameters = signature_of(function, follow_wrapped=False).parameters.values()
     return {each.name: provider_of(each.default) for each in parameters if isinstance(each.default, Marker)}
 
 
@@ -155,7 +156,7 @@ def provider_of(marker: Marker, above: tuple[Callable[..., Any], ...] = ()) -> P
 def _markers(function: Callable[..., Any], scope: Scope) -> dict[str, Marker]:
     """Return the markers of a dependency's own dependencies, by parameter."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = signature_of(function).parameters.values()
     except (ValueError, TypeError):  # some classes of the standard library have no signature; they need no arguments
         return {}
     needs_hints = any(not isinstance(each.default, Marker) for each in parameters)

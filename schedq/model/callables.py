@@ -13,6 +13,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import Any, Final, cast
 
 from schedq.errors import ArgumentsError, UsageError
+from schedq.model.signatures import signature_of
 
 _UNLIMITED: Final = 1 << 62
 _SHOWN: Final = 300
@@ -148,7 +149,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     The function inside a decorator does not count: the decorator may pass arguments of its own.
     """
     try:
-        return inspect.signature(function, follow_wrapped=False)
+        return signature_of(function, follow_wrapped=False)
     except (ValueError, TypeError):
         return None
 
@@ -286,7 +287,7 @@ def _is_unbound(function: Callable[..., Any]) -> bool:
     if not inspect.isfunction(function) or not outer or outer.endswith("<locals>"):
         return False
     try:
-        first = next(iter(inspect.signature(function).parameters), "")
+        first = next(iter(signature_of(function).parameters), "")
     except (ValueError, TypeError):
         return False
     return first in ("self", "cls")

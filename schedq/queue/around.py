@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from schedq.errors import UsageError
 from schedq.model.callables import place_of
+from schedq.model.signatures import signature_of
 
 if TYPE_CHECKING:  # programs that only enqueue do not need it
     from schedq.observer import AttemptFacts
@@ -35,7 +36,7 @@ def checked_around(function: object) -> None:
     if any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None)))):  # noqa: B004
         raise UsageError(f"{wanted}, but {place_of(function)} is async; write def")
     try:
-        inspect.signature(function).bind(None)
+        signature_of(function).bind(None)
     except ValueError:
         return  # Python does not know its arguments
     except TypeError as error:

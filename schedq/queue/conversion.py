@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from schedq.errors import ArgumentsError
 from schedq.model.placeholder import ResultPlaceholder
+from schedq.model.signatures import annotations_of, signature_of
 
 _PLAIN: Final = frozenset(
     {Any, object, str, int, float, bool, None, type(None), list, dict, inspect.Parameter.empty}
@@ -139,14 +140,13 @@ class Converter:
 
 def may_convert(function: Callable[..., Any]) -> bool:
     """Whether a function has an annotation that must be evaluated. If not, nothing is imported or evaluated."""
-    annotations = getattr(_inner(function), "__annotations__", None) or {}
-    return not all(_is_evidently_plain(each) for each in annotations.values())
+    return not all(map(_is_evidently_plain, annotations_of(_inner(function)).values()))
 
 
 def conversion_of(task: str, function: Callable[..., Any], left_out: Collection[str] = ()) -> Conversion | None:
     """Return the conversion of a function, without the parameters in `left_out`; None if it needs none."""
     try:
-        signature = inspect.signature(function, follow_wrapped=False)
+        signature = signature_of(function, follow_wrapped=False)
     except (ValueError, TypeError):
         return None
     space = getattr(_inner(function), "__globals__", {})

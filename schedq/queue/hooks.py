@@ -12,6 +12,7 @@ from schedq.model import outcome
 from schedq.model.callables import place_of, runnable
 from schedq.model.escaping import harmless
 from schedq.model.records import Settlement
+from schedq.model.signatures import signature_of
 from schedq.queue.middleware import CallNext
 
 if TYPE_CHECKING:  # programs that only enqueue do not need it
@@ -112,7 +113,7 @@ def _check(name: str, takes: str, hook: object) -> None:
             "what it needs"
         )
     try:
-        inspect.signature(function).bind(*takes.split(","))
+        signature_of(function).bind(*takes.split(","))
     except ValueError:
         return  # Python does not know its arguments
     except TypeError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from schedq.errors import UsageError
 from schedq.model.callables import place_of
+from schedq.model.signatures import signature_of
 
 if TYPE_CHECKING:  # programs that only enqueue do not need it
     from schedq.observer import AttemptFacts
@@ -44,7 +45,7 @@ def checked_middleware(middleware: object, what: str) -> None:
     if not any(map(inspect.iscoroutinefunction, (middleware, getattr(middleware, "__call__", None)))):  # noqa: B004
         raise UsageError(f"{wanted}, but {place_of(middleware)} is not async; write async def")
     try:
-        inspect.signature(middleware).bind(None, None)
+        signature_of(middleware).bind(None, None)
     except ValueError:
         return  # Python does not know its arguments
     except TypeError as error:

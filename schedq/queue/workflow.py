@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from schedq.errors import UsageError
 from schedq.model.callables import place_of
+from schedq.model.signatures import signature_of
 from schedq.model.times import duration_ms
 
 _CONTEXT: Final = "WorkflowContext"
@@ -93,12 +94,13 @@ def flow_parameter(function: Callable[..., Any]) -> str:
 
 
 def _first_parameter(function: Callable[..., Any], what: str, type_name: str, wanted: str) -> str:
-    first = next(iter(inspect.signature(function, follow_wrapped=False).parameters.values()), None)
+    first = next(iter(signature_of(function, follow_wrapped=False).parameters.values()), None)
     meant = "context" if what == "workflow" else what
     if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
         raise UsageError(f"the first parameter of {what} {place_of(function)} must be its {meant}: {wanted}")
     annotation = first.annotation
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    known: str = getattr(annotation, "__forward_arg__", "") or getattr(annotation, "__name__", "")
+    text = annotation if isinstance(annotation, str) else known
     if annotation is not first.empty and text.rpartition(".")[2] not in (type_name, "Any"):
         raise UsageError(
             f"the first parameter of {what} {place_of(function)} must be its {meant}, and {first.name!r} is "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from types import EllipsisType
 from typing import Any, Final
 
 from schedq.errors import UsageError
 from schedq.model.payload import decode, encode
+from schedq.model.signatures import signature_of
 from schedq.model.times import Duration, Instant, duration_ms, instant_ms
 from schedq.queue.enqueue_facts import EnqueueFacts
 from schedq.queue.task import Task
@@ -87,7 +87,7 @@ class Captured:
 
 def _bound(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by name, with defaults; parameters that a dependency fills are left out."""
-    bound = inspect.signature(task.function).bind_partial(*args, **kwargs)
+    bound = signature_of(task.function).bind_partial(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)
 

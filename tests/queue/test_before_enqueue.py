@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from dataclasses import FrozenInstanceError
 from datetime import datetime
 from typing import Any
@@ -25,13 +26,13 @@ def send(queue: Handle, **options: Any) -> Any:
 
 def enqueue(queue: Handle, task: Any, *args: Any, **kwargs: Any) -> Any:
     """One call of a task, through the client that is tested."""
-    if asyncio.iscoroutinefunction(queue.queue.enqueue):
+    if inspect.iscoroutinefunction(queue.queue.enqueue):
         return queue.run(task.aenqueue(*args, **kwargs))
     return task.enqueue(*args, **kwargs)
 
 
 def enqueue_many(queue: Handle, task: Any, calls: Any) -> Any:
-    if asyncio.iscoroutinefunction(queue.queue.enqueue):
+    if inspect.iscoroutinefunction(queue.queue.enqueue):
         return queue.run(task.aenqueue_many(calls))
     return task.enqueue_many(calls)
 

@@ -46,7 +46,7 @@ def test_everything_runs_on_each_python_that_the_package_names() -> None:
         each.rpartition(" ")[2] for each in classifiers if each.startswith("Programming Language :: Python :: 3.")
     ]
 
-    assert job["strategy"]["matrix"]["python"] == versions
+    assert job["strategy"]["matrix"]["python"] == [*versions, "3.14t"]  # free-threaded
     assert ".ci/run" in steps(job).splitlines()
 
 
