@@ -192,7 +192,7 @@ def test_every_night_has_its_model(schedq_tester: QueueTester) -> None:
 def test_a_night_without_a_source_pages_a_person_and_cleans_up_once(schedq_tester: QueueTester) -> None:
     nightly.broken.add("shop")
     job = nightly.nightly.enqueue()
-    schedq_tester.fast_forward(timedelta(hours=2))
+    schedq_tester.fast_forward()
 
     assert job.status() == "failed"
     assert nightly.done == ["extracted crm", "cleaned up", "paged: extract 2: ConnectionError: shop is away"]
@@ -201,7 +201,7 @@ def test_a_night_without_a_source_pages_a_person_and_cleans_up_once(schedq_teste
 def test_a_night_that_failed_goes_on_where_it_failed(schedq_tester: QueueTester) -> None:
     nightly.broken.add("shop")
     job = nightly.nightly.enqueue()
-    schedq_tester.fast_forward(timedelta(hours=2))
+    schedq_tester.fast_forward()
     nightly.broken.clear()
     del nightly.done[:]
     assert job.requeue()
