@@ -21,4 +21,7 @@ def test_an_unknown_row_is_named():
     ran = CliRunner().invoke(main, ["--only", "callback"])
 
     assert ran.exit_code == 2
-    assert "no row 'callback'; available: steps, waits, children, callbacks, graphs, million, idle" in ran.output
+    assert (
+        "no row 'callback'; available: steps, waits, children, callbacks, graphs, other_queues, million, idle"
+        in ran.output
+    )
