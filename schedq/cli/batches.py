@@ -201,8 +201,11 @@ def delete(batch_id: str, is_sure: bool, queue_name: str | None, redis_url: str 
     with queue_of_batch(queue_name, redis_url, batch_id) as queue:
         found, name = queue.batch(batch_id).progress(), queue.name
         ask(f"delete batch {batch_id} of queue {name}, which is {found.status}?", is_sure=is_sure)
-        queue.batch(batch_id).delete()
+        is_deleted = queue.batch(batch_id).delete()
     if as_json:
-        output.show_json({"queue": name, "batch": batch_id, "deleted": True})
-    else:
+        output.show_json({"queue": name, "batch": batch_id, "deleted": is_deleted})
+    elif is_deleted:
         output.line(f"batch {batch_id} of queue {name} is deleted")
+    else:
+        why = f"its jobs are in queue {found.stands_for}; it goes with its run"
+        raise click.ClickException(f"batch {batch_id} of queue {name} is not deleted: {why}")

@@ -318,8 +318,8 @@ BATCHES: Final[tuple[Check[BatchFacts], ...]] = (
         lambda it: it.problems,
         "batch whose record is damaged=batches whose records are damaged",
         lambda it: f"of batch {it.id}, {'; '.join(it.problems)}: it may never end, and what it counts may be wrong",
-        "another program or a lost write changed it: schedq batches delete ID --queue {queue} deletes the record, and "
-        "its jobs stay; then fill it again under another id",
+        "another program or a lost write changed it: delete the record with schedq batches delete ID --queue {queue}, "
+        "or with DEL if it is of another type; its jobs stay. Then fill it again under another id",
         own_id,
     ),
     Check(

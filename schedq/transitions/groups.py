@@ -327,11 +327,18 @@ def statuses(queue: Settings, names: Sequence[str]) -> RoundTrips[list[str]]:
     return [status for status, _ in (yield from generations(queue, names))]
 
 
-def generations(queue: Settings, names: Sequence[str]) -> RoundTrips[list[tuple[str, str]]]:
-    """What `statuses` returns, each with the generation."""
+def generations(
+    queue: Settings, names: Sequence[str], *, damaged: str | None = None
+) -> RoundTrips[list[tuple[str, str]]]:
+    """What `statuses` returns, each with the generation; `damaged` is the status of a group of another type.
+
+    Raises:
+        Conflict: a group is of another type, and `damaged` is None.
+    """
     words = ("status", "closed", "generation")
     replies = yield [Operation("group", None, (), ("HMGET", queue.keys.group(name), *words), list) for name in names]
-    found = [unwrap(reply) for reply in replies]
+    bad = [damaged, "1", ""]
+    found = [bad if damaged and isinstance(reply, Conflict) else unwrap(reply) for reply in replies]
     return [(_status(status, closed), generation or "") for status, closed, generation in found]
 
 

@@ -6,8 +6,8 @@ closes the stand-in then, and their group is kept until the run is over. Nothing
 whoever leads the run's queue looks how their group stands, at once when a message says that it has ended, and otherwise
 every 10 s. What follows from that can be done any number of times, by anyone, in any order:
 
-- If the group has ended, or is missing or incomplete while the run is suspended, the run is woken, reads the group,
-  and makes what is missing.
+- If the group has ended, or is missing, incomplete or damaged while the run is suspended, the run is woken, reads the
+  group, and makes what is missing.
 - If the run is over, the group is called off. One that was never made is made, empty, and called off, so that an
   attempt that only seemed dead makes no jobs any more. The stand-in is deleted when the group has ended.
 
@@ -22,7 +22,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from schedq.model.groups import ENDED, GroupDefinition
+from schedq.model.groups import DAMAGED, ENDED, GroupDefinition
 from schedq.model.settings import Settings
 from schedq.transitions import Operation, RoundTrips, groups, identity, unwrap
 
@@ -75,7 +75,8 @@ def look(home: Settings, queue: Settings, found: Sequence[StandIn]) -> RoundTrip
     """Look how groups of one queue stand; returns what is to be sent to the queue of the runs now."""
     done = [it.name for it in found if it.run == "done"]
     open_ones = [it for it in found if it.run not in ("keeps", "done")]
-    seen = (yield from groups.generations(queue, [it.name for it in open_ones])) if open_ones else []
+    names = [it.name for it in open_ones]
+    seen = (yield from groups.generations(queue, names, damaged=DAMAGED)) if names else []
     pairs = [(it, status) for it, (status, _) in zip(open_ones, seen, strict=True)]
     done += [it.name for it, status in pairs if it.run == _OVER and status in ENDED]
     done += [it.name for it, status in pairs if it.run == _FAILED and status == "cancelled"]
@@ -89,7 +90,7 @@ def look(home: Settings, queue: Settings, found: Sequence[StandIn]) -> RoundTrip
             unwrap(reply)
     for reply in (yield [groups.cancel(queue, *each) for each in called_off.items()]) if called_off else ():
         unwrap(reply)
-    wakes = [it.name for it, status in pairs if it.run == _WAITS and status in (*ENDED, "", "filling")]
+    wakes = [it.name for it, status in pairs if it.run == _WAITS and status in (*ENDED, "", "filling", DAMAGED)]
     ended = [it for it, status in pairs if status in ENDED]
     soon = {it.name: it.now_ms + _SOON_MS for it in ended if it.run == _WORKS}
     soon |= {it.name: it.now_ms + KEPT_MS for it in ended if it.run in (_FAILED, "rests")}  # it needs them later
@@ -116,7 +117,7 @@ def look_at_all(queue: Settings) -> RoundTrips[None]:
     names: list[str] = unwrap(reply)
     fields = [Operation("groups", None, (), ("HGET", queue.keys.group(name), "stands_for"), identity) for name in names]
     replies = (yield fields) if fields else []
-    left = [name for name, other in zip(names, map(unwrap, replies), strict=True) if other]
+    left = [name for name, other in zip(names, replies, strict=True) if isinstance(other, str)]  # no damaged ones
     while left and not queue.tagged:  # on a cluster this connection leads to this queue alone
         page, left = left[:_PAGE], left[_PAGE:]
         (_, reply) = yield [groups.look_at(queue, page), groups.advance(queue)]

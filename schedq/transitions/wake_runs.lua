@@ -14,6 +14,7 @@ Returns  how many runs were woken
 --@include wake_run
 local bad = wrong_type('zset', delayed) or wrong_type('list', pending)
 if bad then return bad end
+allow_when_full(delayed)
 local count = 0
 for i = names_start, #ARGV do
   local key = group_keys .. ARGV[i]

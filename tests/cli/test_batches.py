@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schedq import Batch, Discard, Queue
+from schedq.transitions import groups, stand_ins
 from tests.cli.conftest import Run
 from tests.servers import Server
 
@@ -86,3 +87,13 @@ def test_a_damaged_batch_is_named_below_the_others_and_can_be_deleted(
 def test_a_batch_that_is_not_there_is_named(run: Run, batch: Batch) -> None:
     assert "queue mail has no batch nothing" in run("batches", "show", "nothing").err
     assert "batch id" in run("batches", "show", "a b").err
+
+
+def test_what_stands_for_a_batch_of_another_queue_is_not_said_to_be_deleted(run: Run, queue: Queue) -> None:
+    standing = stand_ins.definition(queue.settings.of_queue("gpu"), "frames", "run", generation="00g1")
+    queue._ask(groups.fill(queue.settings, standing, (), 0))
+
+    said = run("batches", "delete", "frames", "--yes")
+
+    assert (said.code, said.out) == (1, "")
+    assert "is not deleted: its jobs are in queue gpu" in said.err
