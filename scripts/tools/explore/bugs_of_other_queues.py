@@ -14,7 +14,7 @@ _LATE: Final = "other queues: zombie ∥ reclaim ∥ carrier"
 _DELETE: Final = "other queues: delete of the batch ∥ carrier"
 _FAILOVER: Final = "other queues: failover of the jobs' queue"
 _LOOK: Final = "stand_ins.look"
-_STATUS: Final = 'status in (*ENDED, "", "filling")'
+_STATUS: Final = 'status in (*ENDED, "", "filling", DAMAGED)'
 
 OTHER_QUEUE_BUGS: Final = (
     Bug("stand-ins are not returned", "advance", "{name, found[2], word, requeued or '0', now}", "nil", _CALL),
