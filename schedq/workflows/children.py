@@ -102,14 +102,15 @@ class _Children:
     def __init__(
         self,
         run: WorkflowRun,
-        task: Task[..., Any],
+        task: object,
         options: BatchOptions,
         calls: Calls,
         *,
         kept_ms: int | None = None,
     ) -> None:
         if not isinstance(task, Task):
-            raise run.misused(f"ctx.call and ctx.map take a task of a queue, got {task!r:.100}; use ctx.step for it")
+            way = "pass the task, then its arguments" if isinstance(task, NewJob) else "use ctx.step for it"
+            raise run.misused(f"ctx.call and ctx.map take a task of a queue, got {task!r:.100}; {way}")
         home, theirs = run.connections, task._connections
         if home is not None:
             try:

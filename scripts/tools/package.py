@@ -32,6 +32,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from zopfli import ZipFile
 
+from scripts.tools.lua_names import with_short_names
 from scripts.tools.shortening import Public, shortened, without_line_breaks
 from scripts.tools.unused import without_unused
 
@@ -124,6 +125,8 @@ def packed(files: Files, name: str, pattern: re.Pattern[str]) -> dict[zipfile.Zi
     together = copy.copy(next(iter(some)))
     together.filename = name
     texts = {pattern.sub(r"\1", file.filename): _shortened(file.filename, data) for file, data in some.items()}
+    if name.endswith("scripts.json"):
+        texts = with_short_names(texts)
     text = json.dumps(texts, ensure_ascii=False)
     lines = re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[0], text)  # smaller, except by bz2
     data = bz2.compress(text.encode()) if name.endswith(".bz2") else lines.encode()

@@ -349,6 +349,8 @@ def test_wrong_calls_say_what_is_wrong(tester: QueueTester, queue: Queue):
             await ctx.call(echo)  # type: ignore[call-overload]
         if kind == "function":
             await ctx.call(str, 1)  # type: ignore[call-overload]
+        if kind == "whole call":
+            await ctx.call(echo.with_args(1))  # type: ignore[call-overload]
         if kind == "delay":
             await ctx.call(echo.options(delay=5), 1)
         if kind == "options":
@@ -360,7 +362,8 @@ def test_wrong_calls_say_what_is_wrong(tester: QueueTester, queue: Queue):
 
     expected = {
         "arguments": "missing",
-        "function": "take a task of a queue",
+        "function": "use ctx.step for it",
+        "whole call": "pass the task, then its arguments",
         "delay": "can't have delay",
         "options": "only the name counts",
         "items": "task 'none'",
