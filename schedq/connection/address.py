@@ -90,16 +90,18 @@ class Address:
             raise UsageError(f"the database must be a number, got {db!r}")
         return int(db)
 
-    @property
-    def is_found_by_asking(self) -> bool:
-        """Whether `find` may block."""
-        return not isinstance(self._target, Endpoint)
+    def known(self, key: str) -> Endpoint | None:
+        """Return the server that holds `key` now if nothing needs to be asked for that; it never blocks."""
+        if isinstance(self._target, Endpoint):
+            return self._target
+        cluster = self._cluster
+        return cluster.known(key) if cluster else None
 
     def find(self, key: str) -> Endpoint:
         """Return the server that holds `key` now. Call it for each new connection, because the server may change.
 
-        It blocks for up to about ten seconds, unless `is_found_by_asking` is false. It starts an embedded server that
-        is not running.
+        It blocks for up to about ten seconds, unless `known` returns the server. It starts an embedded server that is
+        not running.
 
         Raises:
             StoreUnavailable: the server can't be found or started.
@@ -123,6 +125,15 @@ class Address:
         """
         assert self._cluster is not None
         return self._cluster.queues(scan=scan)
+
+    def spread(self, keys: Sequence[str]) -> dict[str, int]:
+        """Return how many of the keys each node of a cluster has the slots of, by node. It blocks.
+
+        Raises:
+            StoreUnavailable, UsageError: as `find`.
+        """
+        assert self._cluster is not None
+        return self._cluster.spread(keys)
 
     def existing(self, keys: Sequence[str]) -> Existing:
         """Return which keys a cluster has: each node is asked for its own, a page per round trip. It blocks.
@@ -387,7 +398,7 @@ def _cluster_of_url(parts: _Parts) -> Cluster:
     if str(db) != "0":
         parts.refuse(f"a cluster has database 0 only, not {db}")
     template = _checked(parts, Endpoint(parts.kind, picked(parts.given, CREDENTIALS)))
-    return Cluster(template, tuple(parts.hosts_at(REDIS_PORT)))
+    return Cluster(template, tuple(parts.hosts_at(REDIS_PORT))).shared()
 
 
 def _sentinels_of_url(parts: _Parts) -> Sentinels:
@@ -456,4 +467,6 @@ def _cluster_of_client(client: Any) -> Cluster:
         (connections.SSLConnection, async_connections.SSLConnection),
     )
     seeds = [(str(node.host), int(node.port or REDIS_PORT)) for node in client.startup_nodes]
-    return Cluster(Endpoint("SSLConnection" if is_tls else "Connection", picked(given, CREDENTIALS)), tuple(seeds))
+    return Cluster(
+        Endpoint("SSLConnection" if is_tls else "Connection", picked(given, CREDENTIALS)), tuple(seeds)
+    ).shared()

@@ -84,7 +84,8 @@ async def open_connection(address: Address, key: str, name: str) -> tuple[RedisC
         ConnectionError, TimeoutError, OSError: raised by redis-py.
         SchedqError: the server refuses the connection.
     """
-    endpoint = await in_thread(lambda: address.find(key)) if address.is_found_by_asking else address.find(key)
+    known = address.known(key)
+    endpoint = known if known is not None else await in_thread(lambda: address.find(key))
     connection = endpoint.async_connection(name)
     try:
         # redis-py's own timeout covers only the TCP handshake, which the kernel of a frozen server still completes.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 from redis.crc import key_slot
 from redis.exceptions import RedisError
@@ -44,6 +48,10 @@ class EmbeddedEndpoint:
 
 
 Node = tuple[str, int]
+_SLOTS: Final = 16_384
+_FRESH_S: Final = 0.25
+"""Seconds for which a map of the slots serves new connections. A slot may move at any time; the reply of the node
+that has lost it makes a client ask again."""
 _NO_CLUSTER: Final = "cluster support disabled"
 _PAGE: Final = 1000
 """Keys in one round trip."""
@@ -52,12 +60,49 @@ _ENLIST_AGAIN_S: Final = 5.0
 """The minimum number of seconds before one process adds a queue's name to the list again."""
 
 
+class SlotMap(NamedTuple):
+    """Which node holds which slots.
+
+    Attributes:
+        read_at: when it was read, by this process's clock.
+        owners: first slot, last slot and primary of each range, in order.
+        nodes: all nodes, replicas included.
+    """
+
+    read_at: float
+    owners: tuple[tuple[int, int, Node], ...]
+    nodes: frozenset[Node]
+
+    @classmethod
+    def of(cls, ranges: Iterable[tuple[int, int, list[Node]]]) -> SlotMap:
+        """The map of ranges, with the nodes of each, primary first; it has been read just now."""
+        found = sorted(ranges)
+        owners = tuple((first, last, nodes[0]) for first, last, nodes in found)
+        return cls(monotonic(), owners, frozenset(node for *_, nodes in found for node in nodes))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each slot has a node."""
+        return sum(last - first + 1 for first, last, _ in self.owners) == _SLOTS
+
+    @property
+    def primaries(self) -> frozenset[Node]:
+        """The nodes that hold slots."""
+        return frozenset(primary for _, _, primary in self.owners)
+
+    def owner(self, slot: int) -> Node | None:
+        """The node that holds a slot."""
+        place = bisect_right(self.owners, slot, key=itemgetter(0)) - 1
+        return self.owners[place][2] if place >= 0 and slot <= self.owners[place][1] else None
+
+
 @dataclass
 class Cluster:
-    """A Redis Cluster, known by some of its nodes.
+    """A Redis Cluster, known by some of its nodes. Queues with the same URL share one object; see `shared`.
 
-    It does not cache which node holds a slot, because slots move. It does remember all nodes that the cluster reports,
-    because the configured ones may be removed from the cluster.
+    Slots move, so which node holds one is asked when a connection is opened. The map serves all who open one at
+    about the same time: hundreds of queues at the start of a worker, or when a node has died. All nodes that the
+    cluster has reported are remembered, because the configured ones may be removed from it.
 
     Attributes:
         template: the settings for connecting to a node, without its address.
@@ -66,14 +111,28 @@ class Cluster:
 
     template: Endpoint
     seeds: tuple[Node, ...]
-    _nodes: frozenset[Node] = field(default=frozenset(), init=False, repr=False, compare=False)
-    _primaries: frozenset[Node] = field(default=frozenset(), init=False, repr=False, compare=False)
-    _owners: tuple[tuple[int, int, Node], ...] = field(default=(), init=False, repr=False, compare=False)
+    _map: SlotMap | None = field(default=None, init=False, repr=False, compare=False)
+    _readings: dict[int, Future[SlotMap]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _enlisted: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def shared(self) -> Cluster:
+        """The object of this process for the same cluster with the same settings; this one if it is the first."""
+        known = _clusters.get(self.label)
+        if known != self:
+            known = _clusters[self.label] = self
+        return known
 
     @property
     def label(self) -> str:
         return f"{self.template.scheme}+cluster://" + ",".join(joined(*seed) for seed in self.seeds)
+
+    def known(self, key: str) -> Endpoint | None:
+        """Return the node that holds the slot of `key`, if that was asked just now. It does not block."""
+        slots = self._map
+        if slots is None or monotonic() - slots.read_at > _FRESH_S:
+            return None
+        node = slots.owner(key_slot(key.encode()))
+        return self.template.with_address(*node) if node else None
 
     def find(self, key: str) -> Endpoint:
         """Return the node that holds the slot of `key` now. It blocks.
@@ -82,8 +141,39 @@ class Cluster:
             StoreUnavailable: no node responds, or none serves the slot.
             UsageError: the server is not part of a cluster, or no node lets this user ask.
         """
+        return self.known(key) or self.template.with_address(*self._serving(self._slots(), key))
+
+    def _serving(self, slots: SlotMap, key: str) -> Node:
         slot = key_slot(key.encode())
+        node = slots.owner(slot)
+        if node is None:
+            raise StoreUnavailable(f"{self.label}: no node serves slot {slot}, of {key}")
+        return node
+
+    def _slots(self) -> SlotMap:
+        """Ask which node holds which slots; callers at the same time share one reply.
+
+        Raises:
+            StoreUnavailable, UsageError: as `find`.
+        """
+        mine: Future[SlotMap] = Future()
+        process = os.getpid()  # a forked child has none of its parent's threads
+        reading = self._readings.setdefault(process, mine)
+        if reading is mine:
+            try:
+                self._map = self._read()
+                mine.set_result(self._map)
+            except BaseException as error:
+                shared = isinstance(error, SchedqError)
+                mine.set_exception(error if shared else StoreUnavailable(f"{self.label}: the search was interrupted"))
+                raise
+            finally:
+                self._readings.pop(process, None)
+        return reading.result()
+
+    def _read(self) -> SlotMap:
         problems: list[SchedqError] = []
+        partial: SlotMap | None = None
         until = monotonic() + REPLY_S
         for seed in self._candidates():
             try:
@@ -91,17 +181,15 @@ class Cluster:
             except (RedisError, OSError) as error:
                 problems.append(self._named(error, seed))
             else:
-                owners = list(read_slots(slots, seed))
-                self._nodes = frozenset(node for _, _, nodes in owners for node in nodes)
-                self._primaries = frozenset(nodes[0] for _, _, nodes in owners)
-                self._owners = tuple(sorted((first, last, nodes[0]) for first, last, nodes in owners))
-                for first, last, nodes in owners:
-                    if first <= slot <= last:
-                        return self.template.with_address(*nodes[0])
-                problems.append(StoreUnavailable(f"{self.label}: no node serves slot {slot}, of {key}"))
+                found = SlotMap.of(read_slots(slots, seed))
+                if found.is_complete:
+                    return found
+                partial = partial or found  # other nodes may know more
             if monotonic() > until:
                 break
-        raise redis_errors.most_transient(problems)
+        if partial is None:
+            raise redis_errors.most_transient(problems)
+        return partial
 
     def enlist(self, queue: str, *, again: bool = False) -> None:
         """Add a name to the list of queues, which may be on another node. A thread does it, so callers don't wait.
@@ -128,11 +216,24 @@ class Cluster:
         """
         from schedq.inspect import queue_names
 
-        names = set(_drive(self.find(QUEUES_KEY), queue_names.listed()))
+        slots = self._slots()
+        names = set(_drive(self.template.with_address(*self._serving(slots, QUEUES_KEY)), queue_names.listed()))
         if scan:
-            for node in self._primaries:
+            for node in slots.primaries:
                 names.update(_drive(self.template.with_address(*node), queue_names.scanned()))
         return sorted(names)
+
+    def spread(self, keys: Sequence[str]) -> dict[str, int]:
+        """Return how many of the keys each node has the slots of, by node; also nodes without any. It blocks.
+
+        Raises:
+            StoreUnavailable, UsageError: as `find`.
+        """
+        slots = self._slots()
+        counts = dict.fromkeys(slots.primaries, 0)
+        for key in keys:
+            counts[self._serving(slots, key)] += 1
+        return {joined(*node): found for node, found in sorted(counts.items())}
 
     def existing(self, keys: Sequence[str]) -> Existing:
         """Return which of the keys exist; each node is asked for its own, a page per round trip. It blocks.
@@ -150,9 +251,12 @@ class Cluster:
 
     def _asked_for(self, keys: Sequence[str], found: Existing) -> list[str]:
         """Ask the nodes of these keys, and add what they reply; return the keys whose slots have just moved."""
-        self.find(QUEUES_KEY)
+        slots = self._slots()
         moved: list[str] = []
-        for node, theirs in self._by_node(keys).items():
+        by_node: dict[Node, list[str]] = {}
+        for key in keys:
+            by_node.setdefault(self._serving(slots, key), []).append(key)
+        for node, theirs in by_node.items():
             endpoint = self.template.with_address(*node)
             try:
                 for first in range(0, len(theirs), _PAGE):
@@ -163,22 +267,10 @@ class Cluster:
                 raise redis_errors.translate(error, "EXISTS", endpoint.label) from error
         return moved
 
-    def _by_node(self, keys: Sequence[str]) -> dict[Node, list[str]]:
-        """The keys of each primary, by the slots of the last reply."""
-        firsts = [first for first, _, _ in self._owners]
-        found: dict[Node, list[str]] = {}
-        for key in keys:
-            slot = key_slot(key.encode())
-            place = bisect_right(firsts, slot) - 1
-            if place < 0 or slot > self._owners[place][1]:
-                raise StoreUnavailable(f"{self.label}: no node serves slot {slot}, of {key}")
-            found.setdefault(self._owners[place][2], []).append(key)
-        return found
-
     def _candidates(self) -> list[Node]:
         """Return the nodes to ask, in random order, so that an isolated node is not asked first every time."""
-        known = [*self._nodes]
-        named = [seed for seed in self.seeds if seed not in self._nodes]
+        known = [*self._map.nodes] if self._map else []
+        named = [seed for seed in self.seeds if seed not in known]
         return random.sample(known, len(known)) + random.sample(named, len(named))
 
     def _named(self, error: Exception, seed: Node) -> SchedqError:
@@ -186,6 +278,10 @@ class Cluster:
             alone = f"{self.template.scheme}://{joined(*seed)}"
             return UsageError(f"{alone} is a single server, not a cluster; use the URL {alone}")
         return redis_errors.translate(error, "CLUSTER SLOTS", self.label)
+
+
+_clusters: Final[MutableMapping[str, Cluster]] = WeakValueDictionary()
+"""Those in use, by label."""
 
 
 def _drive(endpoint: Endpoint, trips: RoundTrips[list[str]]) -> list[str]:

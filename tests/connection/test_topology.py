@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedq.connection.topology import read_slots
+from schedq.connection.topology import SlotMap, read_slots
 
 
 def test_a_node_without_a_name_is_the_one_that_was_asked():
@@ -15,3 +15,13 @@ def test_a_node_whose_name_is_not_known_yet_is_left_out():
     slots = [[0, 99, ["?", 7001, "id"], ["b", 7002, "id"]], [100, 200, ["b", 7003, "id"], ["?", 7004, "id"]]]
 
     assert list(read_slots(slots, ("a", 7000))) == [(100, 200, [("b", 7003)])]
+
+
+def test_a_slot_belongs_to_the_node_whose_range_has_it():
+    slots = SlotMap.of([(100, 200, [("b", 1)]), (0, 98, [("a", 1), ("c", 1)])])
+
+    assert [slots.owner(n) for n in (0, 98, 99, 100, 200, 201)] == [("a", 1), ("a", 1), None, ("b", 1), ("b", 1), None]
+    assert slots.primaries == {("a", 1), ("b", 1)}
+    assert slots.nodes == {("a", 1), ("b", 1), ("c", 1)}
+    assert not slots.is_complete
+    assert SlotMap.of([(0, 16_383, [("a", 1)])]).is_complete

@@ -76,8 +76,29 @@ def test_the_configured_nodes_may_all_disappear_once_the_others_are_known(cluste
     with pytest.raises(StoreUnavailable, match="does not respond"):  # this is how it notices the lost connection
         queue.stats()
     assert queue.stats()["pending_depth"] == 0
-    with pytest.raises(StoreUnavailable, match="does not respond"):
-        newcomer.stats()
+    assert newcomer.stats()["pending_depth"] == 0  # queues of one process share what they know of a cluster
+
+
+def test_queues_that_connect_at_the_same_time_ask_once_who_holds_which_slots(
+    cluster: Cluster, open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch
+):
+    names = [cluster.name_at(cluster.nodes[n % 3]) for n in range(12)]
+    url = cluster.url_of(cluster.nodes[2], cluster.nodes[0])
+    monkeypatch.setattr("schedq.connection.topology.monotonic", lambda: 1.0)
+    before = slots_asked(cluster)
+
+    depths = [in_thread(lambda name=name: open_queue(name, url).stats()["pending_depth"]) for name in names]
+
+    assert [each.result(60) for each in depths] == [0] * 12
+    assert slots_asked(cluster) == before + 1
+
+
+def slots_asked(cluster: Cluster) -> int:
+    """How often the nodes were asked who holds which slots."""
+    calls = [info(node, "commandstats") for node in cluster.nodes]
+    return sum(
+        (found.get("cmdstat_cluster|slots") or found.get("cmdstat_cluster") or {"calls": 0})["calls"] for found in calls
+    )
 
 
 def test_a_configured_node_that_has_become_another_server_does_no_harm(cluster: Cluster, open_queue: OpenQueue):
@@ -219,7 +240,7 @@ def test_an_idle_worker_notices_that_its_queue_has_moved(cluster: Cluster, make_
 # -- a node dies
 
 
-class _Served:
+class Served:
     """A queue that a worker serves."""
 
     def __init__(self, queue: Queue) -> None:
@@ -242,7 +263,7 @@ def test_a_workflow_waits_for_jobs_on_another_node(cluster: Cluster, open_queue:
     flow = shop.flow("film")
     node = flow.call(render, flow.call(render, 5).result)
     for queue in (shop, gpu):
-        crew.start(_Served(queue), debug=False)
+        crew.start(Served(queue), debug=False)
     jobs = film.enqueue(), flow.start(node)
 
     assert [job.result(60) for job in jobs] == [3, 5]
