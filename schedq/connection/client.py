@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 from redis import exceptions
 from redis.connection import Connection as RedisConnection
 
-from schedq.connection import redis_errors
+from schedq.connection import channels, redis_errors
 from schedq.connection.address import Address
 from schedq.connection.codec import NOTHING, Socket
 from schedq.connection.endpoint import REPLY_S, warn_unheard
@@ -278,13 +278,12 @@ class Client(BaseClient):
                 closing(connection),
                 suppress(*redis_errors.CONNECTION_LOST),
             ):
-                (reply,) = connection.ask([("SUBSCRIBE", channel)])
-                if isinstance(reply, Exception):
-                    warn_unheard(self._address.label, reply)
+                if refused := channels.refused(connection.ask(channels.subscribe(self._queue, channel))):
+                    warn_unheard(self._address.label, refused)
                 wait = yield ""
                 while True:
                     message = connection.listen(_LONGEST_LISTEN_S if wait is None else wait)
-                    wait = yield message[2] if message is not None else None
+                    wait = yield channels.text_of(message, (channel,)) if message is not None else None
             sleep(POLL_S if wait is None else min(POLL_S, wait))
             wait = yield ""
 

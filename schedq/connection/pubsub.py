@@ -6,14 +6,14 @@ import asyncio
 import contextvars
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from redis.asyncio.connection import Connection as RedisConnection
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from schedq.connection import redis_errors
+from schedq.connection import channels, redis_errors
 from schedq.connection.address import Address
 from schedq.connection.async_connection import cancelled, open_connection
 from schedq.connection.endpoint import warn_unheard
@@ -40,6 +40,7 @@ class PubSub:
     def __init__(self, address: Address, queue: Settings, purpose: str = "") -> None:
         self._address = address
         self._key = queue.keys.prefix
+        self._queue = queue
         self._name = f"schedq-{queue.name}{purpose}"
         self._callbacks: dict[str, list[Callback]] = {}
         self._connection: RedisConnection | None = None
@@ -57,7 +58,7 @@ class PubSub:
         elif self._connection is None:
             return  # `_run` subscribes and calls back as soon as there is a connection
         elif len(callbacks) == 1:
-            await self._send("SUBSCRIBE", channel)
+            await self._send(channels.subscribe(self._queue, channel))
         else:
             callback("")
 
@@ -67,7 +68,7 @@ class PubSub:
         if callback in callbacks:
             callbacks.remove(callback)
         if not callbacks and self._callbacks.pop(channel, None) is not None and self._connection is not None:
-            await self._send("UNSUBSCRIBE", channel)
+            await self._send(channels.unsubscribe(self._queue, channel))
 
     async def aclose(self) -> None:
         """Stop listening."""
@@ -79,12 +80,14 @@ class PubSub:
         if task is not None:
             await cancelled(task)
 
-    async def _send(self, verb: str, *channels: str) -> None:
+    async def _send(self, commands: Sequence[tuple[str, ...]]) -> None:
         # An abandoned iteration may be closed on another loop, which must not use this connection.
         is_here = self._task is not None and self._task.get_loop() is asyncio.get_running_loop()
-        if is_here and self._connection is not None:
+        connection = self._connection
+        if is_here and connection is not None:
             with suppress(*redis_errors.CONNECTION_LOST):  # `_run` notices the loss and subscribes to all again
-                await self._connection.send_command(verb, *channels, check_health=False)
+                for command in commands:
+                    await connection.send_command(*command, check_health=False)
 
     async def _run(self) -> None:
         wait = 0.05
@@ -92,10 +95,10 @@ class PubSub:
             try:
                 self._connection, _ = await open_connection(self._address, self._key, self._name)
                 if self._callbacks:
-                    await self._connection.send_command("SUBSCRIBE", *self._callbacks, check_health=False)
+                    await self._send(channels.subscribe(self._queue, *self._callbacks))
                 wait = 0.05
                 while True:
-                    self._dispatch(await self._connection.read_response(timeout=math.inf, disconnect_on_error=False))
+                    self._dispatch(await self._received(self._connection))
             except NoPermissionError as error:
                 warn_unheard(self._address.label, error)
             except (RedisError, OSError, SchedqError):
@@ -107,10 +110,21 @@ class PubSub:
             await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads load
             wait = min(_LONGEST_WAIT_S, 2 * wait)
 
+    @staticmethod
+    async def _received(connection: RedisConnection) -> object:
+        """The next message; None for an error reply to a command that the server may lack."""
+        try:
+            return await connection.read_response(timeout=math.inf, disconnect_on_error=False)
+        except ResponseError as error:
+            if refused := channels.refused([error]):
+                raise refused from error
+            return None
+
     def _dispatch(self, message: object) -> None:
         if not isinstance(message, list) or len(message) != 3:
             return
-        kind, channel, text = message
-        if kind in ("message", "subscribe"):
+        kind, channel, _ = message
+        text = "" if kind == "subscribe" else channels.text_of(message, self._callbacks)
+        if text is not None:
             for callback in tuple(self._callbacks.get(channel, ())):
-                callback(text if kind == "message" else "")
+                callback(text)

@@ -89,6 +89,11 @@ def is_demoted(reply: object) -> bool:
     return isinstance(reply, exceptions.ResponseError) and _code(reply) in _DEMOTED
 
 
+def is_unknown_command(error: Exception) -> bool:
+    """Whether the server lacks the command, or it was renamed."""
+    return bool(re.search(_UNKNOWN_COMMAND, _text(error)))
+
+
 def is_unknown_script(error: Exception) -> bool:
     """Whether the server does not know the script yet."""
     return isinstance(error, exceptions.NoScriptError)

@@ -60,6 +60,8 @@ class Role:
             queue = f"{{{checked_name(queue)}}}:*" if tagged else f"{checked_name(queue)}:*"
         # The end of a job may wake a workflow of another queue.
         due = " &queue:*:due" if self.tells_others and queue != EVERY_QUEUE else ""
+        # On a cluster shard channels are used, too. Redis 6.2 lacks their commands, so rules can't name these.
+        allowed += " +@pubsub" if tagged else ""
         return f"resetkeys ~queue:{queue} ~{QUEUES_KEY} resetchannels &queue:{queue}{due} -@all {allowed}"
 
 

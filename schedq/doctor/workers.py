@@ -111,7 +111,7 @@ def read_liveness(queue: Settings) -> RoundTrips[Liveness]:
         plain("ZCOUNT", keys.schedules, "-inf", "(+inf"),
         plain("LLEN", keys.broken),
         broken(queue, 0, 3),
-        plain("SCRIPT", "EXISTS", scripts.load("promote").sha),
+        plain("SCRIPT", "EXISTS", scripts.of_queue(queue, "promote").sha),
         plain("ZCARD", keys.held),
         paused_tasks(queue),
     ]

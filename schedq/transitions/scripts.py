@@ -27,6 +27,10 @@ A line `--@include name` in a script is replaced by the fragment `transitions/sh
 nothing themselves. Lua makes a fragment's functions again in each call, so a script includes what only some calls
 need in the block that needs it. Redis identifies a script by the SHA-1 of its text, so two releases can share one
 Redis. EVALSHA is sent first, and EVAL only after the reply NOSCRIPT.
+
+On a cluster, PUBLISH sends a message to every node, so it costs more with each of them. There the loader makes the
+scripts use SPUBLISH, which stays on the nodes of the slot. PUBLISH remains for what SPUBLISH can't do: Redis 6.2 lacks
+it, a user may not be allowed to send it, and a queue's script reaches only channels of its own slot.
 """
 
 from __future__ import annotations
@@ -53,6 +57,13 @@ _HEADER: Final = re.compile(
 )
 _NAME: Final = re.compile(r"([a-z]\w*)(\.\.\.)?(?: \(([a-z ]+)\))?")
 _READ_AS: Final = {None: "ARGV[{}]", "number": "tonumber(ARGV[{}])", "flag": "ARGV[{}] == '1'"}
+_PUBLISH: Final = "redis.pcall('PUBLISH', "
+_SHARDED: Final = """local function publish(channel, text)
+if redis.REDIS_VERSION_NUM and type(redis.pcall('SPUBLISH', channel, text)) == 'number' then return end
+redis.pcall('PUBLISH', channel, text)
+end
+"""
+"""REDIS_VERSION_NUM is missing before Redis 7.0, where each unknown command would count as an error of the server."""
 _PACKAGE: Final = files("schedq")
 _PACKED: Final = "scripts.json"
 """A wheel has this file instead of the scripts, because it is smaller: see scripts/tools/package.py."""
@@ -138,6 +149,20 @@ def load(name: str) -> Script:
     ):
         raise ValueError(f"{name}.lua does not use all of its header: {', '.join(unused)}")
     return _identified(name, given.to_lua() + whole)
+
+
+def of_queue(queue: Settings, name: str) -> Script:
+    """The script `name`.lua as this queue sends it."""
+    found = load(name)
+    return _sharded(found) if queue.tagged else found
+
+
+@cache
+def _sharded(plain: Script) -> Script:
+    """The same script for a queue on a cluster."""
+    if _PUBLISH not in plain.source:
+        return plain
+    return _identified(plain.name, _SHARDED + plain.source.replace(_PUBLISH, "publish("))
 
 
 @cache
@@ -284,7 +309,7 @@ class Binding:
         args = pick_args(values)
         if repeating:
             args += tuple(values[repeating])
-        return load(self.script), pick_keys(values) if keys is None else keys, args
+        return of_queue(queue, self.script), pick_keys(values) if keys is None else keys, args
 
     def _bind(self, queue: Settings) -> tuple[Any, ...]:
         """What all requests of this queue have in common; the keys are None if the caller passes some of them."""
