@@ -9,7 +9,19 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from schedq.doctor import batches, gates, keys, misplaced, probes, queue_names, runs, schedules, server, workers
+from schedq.doctor import (
+    batches,
+    cluster,
+    gates,
+    keys,
+    misplaced,
+    probes,
+    queue_names,
+    runs,
+    schedules,
+    server,
+    workers,
+)
 from schedq.doctor.checks import LEVELS, Check, Finding, findings, first_of, grouped, known, plain
 from schedq.doctor.key_pages import KeyPages
 from schedq.embedded.paths import SCHEME
@@ -168,11 +180,15 @@ class _Examination:
             self.report.limits.append(limit)
         if not found.is_whole:
             self.report.limits.append(f"only {most:,} keys were searched for names of queues{_MORE}")
+        listed: list[str] = []
         try:
             listed = queue.list_queues()
+            names = sorted({*listed, *found.usable})
+            if tagged:
+                prefixes = [queue.settings.of_queue(name).keys.prefix for name in names]
+                self._add(cluster.check_spread(queue.address.spread(prefixes)))
         except SchedqError as error:
             self._add([REFUSES.finding(error)])
-            listed = []
         return sorted({*listed, *found.usable})
 
     def _server(self, queue: Queue) -> None:
@@ -183,6 +199,7 @@ class _Examination:
             return
         self._servers.add(run_id)
         self._add(server.check_server(found))
+        self._add(cluster.check_events(found))
         speed = self._ask(queue, probes.read_latency(queue.settings))
         self._add(findings(probes.SPEED, speed))
         if self._writes:

@@ -44,6 +44,21 @@ def test_on_a_cluster_each_queue_and_each_node_that_holds_one_is_examined(open_q
     assert not found.codes & {"conformance", "redis-unavailable", "redis-refuses", "not-permitted"}
 
 
+def test_on_a_cluster_the_doctor_says_which_node_has_too_many_queues(open_queue: OpenQueue):
+    with Cluster(3) as cluster:
+        node = cluster.nodes[1]
+        names = [cluster.name_at(node) for _ in range(4)]
+        for name in names:
+            open_queue(name, cluster.url).enqueue(1)
+        with Queue.for_operator("look", redis=cluster.url) as look:
+            until(lambda: look.list_queues() == sorted(names), within=60)
+
+        found = Found(examine(cluster.url))
+
+    (uneven,) = (finding for finding in found.report.findings if finding.code == "queues-uneven")
+    assert uneven.says == f"node 127.0.0.1:{node.port} holds 4 of the 4 queues, and the cluster has 3 nodes"
+
+
 def test_behind_sentinels_the_primary_is_examined(open_queue: OpenQueue):
     with Watched() as watched:
         open_queue("mail", watched.url).enqueue(1)
