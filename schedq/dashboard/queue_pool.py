@@ -142,5 +142,7 @@ class QueuePool:
         past = time.monotonic() - _IDLE_S
         idle = [name for name, entry in self._open.items() if not entry.users]
         excess = max(0, len(self._open) - _MOST_OPEN)
-        for name in [name for nth, name in enumerate(idle) if nth < excess or self._open[name].used_at < past]:
-            await self._open.pop(name).queue.aclose()
+        unused = [name for nth, name in enumerate(idle) if nth < excess or self._open[name].used_at < past]
+        closing = [self._open.pop(name) for name in unused]  # at once: other pages open and close queues meanwhile
+        for entry in closing:
+            await entry.queue.aclose()
