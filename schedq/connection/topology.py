@@ -114,6 +114,8 @@ class Cluster:
     _map: SlotMap | None = field(default=None, init=False, repr=False, compare=False)
     _readings: dict[int, Future[SlotMap]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _enlisted: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _unlisted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _enlisting_in: int = field(default=0, init=False, repr=False, compare=False)
 
     def shared(self) -> Cluster:
         """The object of this process for the same cluster with the same settings; this one if it is the first."""
@@ -199,14 +201,27 @@ class Cluster:
         now = monotonic()
         if queue not in self._enlisted or (again and now - self._enlisted[queue] >= _ENLIST_AGAIN_S):
             self._enlisted[queue] = now
-            with suppress(RuntimeError):  # the interpreter is exiting
-                threading.Thread(target=self._enlist, args=(queue,), name="schedq-enlist").start()
+            self._unlisted.add(queue)
+            self._start_enlisting()
 
-    def _enlist(self, queue: str) -> None:
-        try:
-            self.find(QUEUES_KEY).ask(("SADD", QUEUES_KEY, queue))
-        except (SchedqError, RedisError, OSError):
-            self._enlisted.pop(queue, None)  # the next connection tries again
+    def _start_enlisting(self) -> None:
+        if self._enlisting_in != os.getpid():  # a forked child has no thread yet
+            self._enlisting_in = os.getpid()
+            with suppress(RuntimeError):  # the interpreter is exiting
+                threading.Thread(target=self._enlist, name="schedq-enlist").start()
+
+    def _enlist(self) -> None:
+        while self._unlisted:
+            names = list(self._unlisted)
+            try:
+                self.find(QUEUES_KEY).ask(("SADD", QUEUES_KEY, *names))
+            except (SchedqError, RedisError, OSError):
+                for name in names:
+                    self._enlisted.pop(name, None)  # the next connection tries again
+            self._unlisted.difference_update(names)
+        self._enlisting_in = 0
+        if self._unlisted:  # a name has come since the last look
+            self._start_enlisting()
 
     def queues(self, *, scan: bool) -> list[str]:
         """Return the sorted names of the queues; with `scan`, also those that are missing in the list. It blocks.
