@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.servers import Server
 from tests.waiting import until
 
 ROOT: Final = Path(__file__).parents[4]
+_STILL_BYTES: Final = 65_536
 APP: Final = "scripts.tools.bench.workflows.app"
 
 
@@ -29,8 +31,8 @@ class Place:
 
     def __enter__(self) -> Self:
         self.store.flushall()
-        before = -1
-        while (now := self.used_bytes()) != before:  # what the row before used is freed in the background
+        before = math.inf
+        while before - (now := self.used_bytes()) > _STILL_BYTES:  # what the row before used is freed in the background
             before = now
             time.sleep(0.5)
         return self
@@ -54,7 +56,7 @@ class Place:
         ours = {"BENCH_REDIS": self.server.url, "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(command, cwd=ROOT, env=os.environ | ours, stdin=subprocess.DEVNULL)
         try:
-            self.app.child.enqueue(0).result(60)
+            self.app.child.enqueue(0).result(600)  # after what the row has enqueued before
             yield
         finally:
             process.terminate()
