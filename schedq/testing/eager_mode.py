@@ -69,6 +69,8 @@ class _NoServer(Address):
     def find(self, key: str) -> Endpoint:  # noqa: ARG002 - no server holds it
         raise _refused("a connection")
 
+    known = find
+
 
 _NO_SERVER: Final = _NoServer("redis://eager.invalid")
 
