@@ -6,6 +6,7 @@ On a cluster scripts send messages by SPUBLISH, which only SSUBSCRIBE receives, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 
 from redis.exceptions import ConnectionError as ConnectionLost
@@ -39,6 +40,11 @@ def refused(replies: Sequence[object]) -> Exception | None:
             if not redis_errors.is_unknown_command(reply):
                 return reply
     return None
+
+
+def is_about_shards(error: Exception) -> bool:
+    """Whether the user may not use shard channels. Messages that go to all nodes still arrive."""
+    return re.search("'s(un)?subscribe'", str(error)) is not None
 
 
 def text_of(message: Sequence[str], channels: Container[str]) -> str | None:

@@ -98,7 +98,7 @@ class PubSub:
                     await self._send(channels.subscribe(self._queue, *self._callbacks))
                 wait = 0.05
                 while True:
-                    self._dispatch(await self._received(self._connection))
+                    self._dispatch(await self._receive(self._connection))
             except NoPermissionError as error:
                 warn_unheard(self._address.label, error)
             except (RedisError, OSError, SchedqError):
@@ -110,14 +110,16 @@ class PubSub:
             await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads load
             wait = min(_LONGEST_WAIT_S, 2 * wait)
 
-    @staticmethod
-    async def _received(connection: RedisConnection) -> object:
-        """The next message; None for an error reply to a command that the server may lack."""
+    async def _receive(self, connection: RedisConnection) -> object:
+        """The next message; None for an error after which messages still arrive."""
         try:
             return await connection.read_response(timeout=math.inf, disconnect_on_error=False)
         except ResponseError as error:
-            if refused := channels.refused([error]):
-                raise refused from error
+            refused = channels.refused([error])
+            if refused is not None and not channels.is_about_shards(refused):
+                raise
+            if refused is not None:
+                warn_unheard(self._address.label, refused)
             return None
 
     def _dispatch(self, message: object) -> None:

@@ -146,17 +146,28 @@ def test_listeners_follow_a_queue_to_another_node(
     until(is_heard)
 
 
+@pytest.mark.parametrize("listens", ["with all rights", "with the same rules"])
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
-def test_a_user_who_may_only_publish_to_all_nodes_is_heard(
-    cluster: Cluster, open_queue: OpenQueue, listen: Callable[..., Listener], kind: str
+def test_a_user_whose_rules_have_no_shard_channels_is_heard(
+    cluster: Cluster, open_queue: OpenQueue, listen: Callable[..., Listener], kind: str, listens: str
 ):
     needs_shard_channels(cluster)
     node: Server = cluster.nodes[1]
     name = cluster.name_at(node)
     for each in cluster.nodes:
-        ask(each, "ACL SETUSER", "older", "on", ">pw", "~*", "&*", "+@all", "-spublish")
+        ask(
+            each,
+            "ACL SETUSER",
+            "older",
+            "on",
+            ">pw",
+            "~*",
+            "&*",
+            "+@all",
+            *("-spublish", "-ssubscribe", "-sunsubscribe"),
+        )
     url = cluster.url.replace("redis+cluster://", "redis+cluster://older:pw@")
-    listener = listen(kind, open_queue(name, cluster.url))
+    listener = listen(kind, open_queue(name, cluster.url if listens == "with all rights" else url))
 
     job_id = run_one(open_queue(name, url))
 
