@@ -57,7 +57,7 @@ _HEADER: Final = re.compile(
 )
 _NAME: Final = re.compile(r"([a-z]\w*)(\.\.\.)?(?: \(([a-z ]+)\))?")
 _READ_AS: Final = {None: "ARGV[{}]", "number": "tonumber(ARGV[{}])", "flag": "ARGV[{}] == '1'"}
-_PUBLISH: Final = "redis.pcall('PUBLISH', "
+_PUBLISH: Final = re.compile(r"redis\.pcall\('PUBLISH', ?")
 _SHARDED: Final = """local function publish(channel, text)
 if redis.REDIS_VERSION_NUM and type(redis.pcall('SPUBLISH', channel, text)) == 'number' then return end
 redis.pcall('PUBLISH', channel, text)
@@ -160,9 +160,8 @@ def of_queue(queue: Settings, name: str) -> Script:
 @cache
 def _sharded(plain: Script) -> Script:
     """The same script for a queue on a cluster."""
-    if _PUBLISH not in plain.source:
-        return plain
-    return _identified(plain.name, _SHARDED + plain.source.replace(_PUBLISH, "publish("))
+    source, count = _PUBLISH.subn("publish(", plain.source)
+    return _identified(plain.name, _SHARDED + source) if count else plain
 
 
 @cache

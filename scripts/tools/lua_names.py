@@ -1,4 +1,4 @@
-"""The Lua scripts of the wheel with short names for what they declare.
+"""The Lua scripts of the wheel with short names for what they declare, and without most spaces.
 
 All scripts and fragments get the same names, because a script uses the functions of the fragments that it includes.
 Names of keys and arguments stay: Python passes them by name. So do fields of tables and names of Lua's own.
@@ -32,6 +32,8 @@ _OF_LUA: Final = frozenset(
     )
 )
 _OPENED: Final = frozenset(("{", "(", "[", "function", "if", "do", "repeat"))
+_TIGHT: Final = frozenset(("=", "==", "~=", "<", "<=", ">", ">=", "+", "*", "/", "%", ","))
+"""Tokens that need no space before or after them; next to a dot or a minus, one may be needed."""
 _CLOSED: Final = frozenset(("}", ")", "]", "end", "until"))
 
 
@@ -71,8 +73,11 @@ def _code(text: str) -> str:
 
 def _renamed(text: str, names: Mapping[str, str]) -> Iterator[str]:
     yield _header(text)
-    for token, is_variable in _names(text[len(_header(text)) :]):
-        yield names.get(token, token) if is_variable else token
+    found = [*_names(text[len(_header(text)) :])]
+    tokens = ["", *(token for token, _ in found), ""]
+    for nth, (token, is_variable) in enumerate(found):
+        if token.strip(" ") or _TIGHT.isdisjoint((tokens[nth], tokens[nth + 2])):
+            yield names.get(token, token) if is_variable else token
 
 
 def _names(text: str) -> Iterator[tuple[str, bool]]:

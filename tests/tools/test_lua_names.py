@@ -34,19 +34,20 @@ def _of_the_wheel() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("code", "short"),
     [
-        ("local found = 1\nreturn found", "local a = 1\nreturn a"),
-        ("local first, second = 1, 2\nreturn second", "local b, a = 1, 2\nreturn a"),
-        ("local function twice(value) return value * 2 end", "local function b(a) return a * 2 end"),
-        ("for _, name in ipairs(KEYS) do f(name) end", "for _, a in ipairs(KEYS) do f(a) end"),
-        ("local found = {found = 1}\nreturn found.found", "local a = {found = 1}\nreturn a.found"),
-        ("local found = {[1] = 2,\nfound = 'found'}", "local a = {[1] = 2,\nfound = 'found'}"),
-        ("local found = {function() found = 1 end, found == 1}", "local a = {function() a = 1 end, a == 1}"),
-        ("local pending = clock .. ids_start", "local pending = clock .. ids_start"),
-        ("local long, a = 1, 2\nreturn long", "local b, a = 1, 2\nreturn b"),
-        ("--@include found\nlocal found = 1", "--@include found\nlocal a = 1"),
+        ("local found = 1\nreturn found", "local a=1\nreturn a"),
+        ("local first, second = 1, 2\nreturn second", "local b,a=1,2\nreturn a"),
+        ("local function twice(value) return value * 2 end", "local function b(a) return a*2 end"),
+        ("for _, name in ipairs(KEYS) do f(name) end", "for _,a in ipairs(KEYS) do f(a) end"),
+        ("local found = {found = 1}\nreturn found.found", "local a={found=1}\nreturn a.found"),
+        ("local found = {[1] = 2,\nfound = 'found'}", "local a={[1]=2,\nfound='found'}"),
+        ("local found = {function() found = 1 end, found == 1}", "local a={function() a=1 end,a==1}"),
+        ("local pending = clock .. ids_start", "local pending=clock .. ids_start"),
+        ("local long, a = 1, 2\nreturn long", "local b,a=1,2\nreturn b"),
+        ("--@include found\nlocal found = 1", "--@include found\nlocal a=1"),
+        ("f(1 .. 'x', ' , ', 2 - -1)", "f(1 .. 'x',' , ',2 - -1)"),
     ],
 )
-def test_names_that_a_script_declares_are_short_and_all_else_stays(code: str, short: str) -> None:
+def test_names_that_a_script_declares_are_short_and_spaces_go_where_none_is_needed(code: str, short: str) -> None:
     assert lua_names.with_short_names({"a.lua": HEAD + code}) == {"a.lua": HEAD + short}
 
 
@@ -77,8 +78,8 @@ def _pairs(text: str, short: str) -> Iterator[tuple[str, str]]:
 
 
 def _unnamed(text: str) -> str:
-    """All that is not a word, and the words that stay: of headers, texts and fields."""
-    return WORD.sub("", text) + "".join(TEXT.findall(text)) + "".join(re.findall(r"\.\w+", text))
+    """All that is neither a word nor a space, and what stays: headers, texts and fields."""
+    return WORD.sub("", text).replace(" ", "") + "".join(TEXT.findall(text)) + "".join(re.findall(r"\.\w+", text))
 
 
 def test_jobs_run_with_the_scripts_of_a_wheel(
