@@ -22,11 +22,11 @@ from schedq.cli.warning import warn
 from schedq.errors import Conflict, SchedqError, UsageError
 from schedq.inspect import display, queue_names
 from schedq.inspect.queue_names import nearest
-from schedq.inspect.stats import Stats, stats_of
+from schedq.inspect.stats import Stats, stats_for_operator
 from schedq.model.keys import QueueKeys
-from schedq.model.settings import NO_QUEUE, RETRY_S
+from schedq.model.settings import NO_QUEUE, RETRY_S, Settings
 from schedq.queue.queue import Queue, QueueBase
-from schedq.transitions import unwrap
+from schedq.transitions import RoundTrips, together, unwrap
 
 T = TypeVar("T")
 _COMPLETION_S: Final = 0.7
@@ -83,8 +83,12 @@ def all_queues(redis_url: str | None) -> Queue:
     Raises:
         click.UsageError: the URL is invalid.
     """
+    return _connected(NO_QUEUE, redis_url)
+
+
+def _connected(name: str, redis_url: str | None) -> Queue:
     with wrong_usage():
-        return Queue.for_operator(NO_QUEUE, redis=redis_url, retry_for=RETRY_S)
+        return Queue.for_operator(name, redis=redis_url, retry_for=RETRY_S)
 
 
 @contextmanager
@@ -235,10 +239,13 @@ def all_names(redis_url: str | None, *, scan: bool = False) -> list[str]:
         return queue.list_queues(scan=scan)
 
 
-def read_all(
-    names: Sequence[str], redis_url: str | None, moved: Callable[[int, int], None]
-) -> Iterator[tuple[str, Stats | Conflict]]:
-    """The statistics of queues, or why a queue can't be read, in a round trip per 200; on a cluster, one by one.
+def read_each(
+    names: Sequence[str],
+    redis_url: str | None,
+    read: Callable[[Settings], RoundTrips[T]],
+    moved: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Iterator[tuple[str, T | Conflict]]:
+    """What `read` finds out about each queue, or why it can't: 100 queues at once; on a cluster, one by one.
 
     `moved` is called with the numbers of queues that have been read, and of all.
     """
@@ -247,13 +254,25 @@ def read_all(
         page = 1 if tagged else _AT_ONCE
         for first in range(0, len(names), page):
             some = names[first : first + page]
-            with open_queue(some[0], redis_url) if tagged else nullcontext(queue) as client:
-                asked = [queue.settings.of_queue(name) for name in some]
-                for name, (reply, error) in zip(some, client._drive(stats_of(asked)), strict=True):
-                    if isinstance(error, Conflict) and not tagged:
-                        _warn_of_settings(error)
-                    yield name, reply if isinstance(reply, Conflict) else unwrap(reply)
+            with _connected(some[0], redis_url) if tagged else nullcontext(queue) as client:
+                found = client._drive(together(read(queue.settings.of_queue(name)) for name in some))
+            for name, result in zip(some, found, strict=True):
+                yield name, result if isinstance(result, Conflict) else unwrap(result)
             moved(first + len(some), len(names))
+
+
+def read_stats(
+    names: Sequence[str], redis_url: str | None, moved: Callable[[int, int], None]
+) -> Iterator[tuple[str, Stats | Conflict]]:
+    """The statistics of each queue, or why it can't be read."""
+    for name, found in read_each(names, redis_url, stats_for_operator, moved):
+        if isinstance(found, Conflict):
+            yield name, found
+            continue
+        stats, error = found
+        if isinstance(error, Conflict):
+            _warn_of_settings(error)
+        yield name, stats
 
 
 def there_are(names: list[str]) -> str:

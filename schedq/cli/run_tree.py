@@ -49,7 +49,7 @@ def ls(
 ) -> None:
     """List runs of workflows of the queue NAME, first those that have not ended. A run that waits is delayed.
 
-    It looks at 50,000 jobs. Those that have not begun are listed if a live worker has their workflow.
+    It looks at 40,000 jobs. Those that have not begun are listed if a live worker has their workflow.
     """
     with queue_of_job(name or queue_name, redis_url) as queue:
         page, name = queue._drive(run_list(queue.settings, states or STATES, task or "", limit, cursor)), queue.name

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import click
 from rich.table import Table
@@ -15,17 +15,22 @@ from rich.table import Table
 from schedq.cli import offers, output
 from schedq.cli.params import Offered, ask, json_option, redis_option, yes_option
 from schedq.cli.queue_argument import ExplicitQueueCommand, queue_argument
-from schedq.cli.queues import all_names, must_be_known, open_queue, read_all
+from schedq.cli.queues import all_names, must_be_known, open_queue, read_each, read_stats
 from schedq.errors import Conflict
 from schedq.inspect import display, gate_words
 from schedq.inspect.gates import GateStatus
 from schedq.inspect.stats import Stats
+from schedq.inspect.stats import stats as queue_stats
 from schedq.model.lifecycle import JOB_STATES
 from schedq.model.records import whole
+from schedq.model.settings import Settings
 from schedq.model.times import span
 from schedq.queue.queue import Queue
+from schedq.transitions import RoundTrips, unwrap
 from schedq.transitions.heartbeat import WorkerRecord
+from schedq.transitions.heartbeat import workers as live_workers
 
+T = TypeVar("T")
 _MOST_BRIEF: Final = 5
 """Maximum number of jobs per worker that `stats` shows."""
 _MOST_GATES: Final = 10
@@ -128,10 +133,7 @@ def _live_workers(workers: list[WorkerRecord], now_ms: int) -> Table:
 def _show_all(redis_url: str | None, *, scan: bool, as_json: bool) -> None:
     with output.progress_bar("reading queues", 1, after_s=output.QUICK_S) as moved:
         names = all_names(redis_url, scan=scan)
-        replies = dict(read_all(names, redis_url, moved))
-    found = {name: reply for name, reply in replies.items() if isinstance(reply, Stats)}
-    # One queue's damage must not hide the others.
-    damaged = [f"queue {name}: {reply}" for name, reply in replies.items() if isinstance(reply, Conflict)]
+        found, damaged = _separated(dict(read_stats(names, redis_url, moved)))
     if as_json:
         output.show_json({"queues": [{"queue": name, **stats} for name, stats in found.items()]})
     elif not names:
@@ -185,24 +187,38 @@ def workers(name: str | None, stops: tuple[str, ...], is_sure: bool, redis_url: 
     if stops:
         _stop(names, list(dict.fromkeys(stops)), redis_url, is_sure=is_sure, as_json=as_json)
         return
-    found: dict[str, list[WorkerRecord]] = {}
-    now: dict[str, int] = {}
-    for one in names:
-        with open_queue(one, redis_url) as queue:
-            found[one], now[one] = queue.list_workers(), queue.stats()["now_ms"]
+    with output.progress_bar("reading queues", 1, after_s=output.QUICK_S) as moved:
+        found, damaged = _separated(dict(read_each(names, redis_url, _live, moved)))
     if as_json:
-        plain = [{"queue": one, "workers": [asdict(worker) for worker in there]} for one, there in found.items()]
-        output.show_json(plain[0] if name is not None else {"queues": plain})
+        plain = [{"queue": one, "workers": [asdict(worker) for worker in there]} for one, (there, _) in found.items()]
+        output.show_json({"queues": plain} if name is None else plain[0] if plain else {})
     else:
-        for one, there in found.items():
+        for one, (there, now_ms) in found.items():
             if there:
-                _show_workers(one, there, now[one])
-        idle = [one for one, there in found.items() if not there]
+                _show_workers(one, there, now_ms)
+        idle = [one for one, (there, _) in found.items() if not there]
         if idle or not names:
             output.line(f"no live worker: {', '.join(idle)}" if idle else "no queue here")
-    if name is not None and not found[name]:
+    if damaged:
+        raise click.ClickException("; ".join(damaged))
+    if name is not None and not found[name][0]:
         with open_queue(name, redis_url) as queue:
             must_be_known(queue, redis_url)
+
+
+def _live(queue: Settings) -> RoundTrips[tuple[list[WorkerRecord], int]]:
+    """The live workers of a queue, and Redis's clock if there is one, else 0."""
+    found = yield from live_workers(queue)
+    if not found:
+        return found, 0
+    (facts,) = yield [queue_stats(queue)]
+    return found, unwrap(facts)["now_ms"]
+
+
+def _separated(replies: Mapping[str, T | Conflict]) -> tuple[dict[str, T], list[str]]:
+    """What was found of queues by name, and why others can't be read: one queue's damage must not hide the others."""
+    found = {name: reply for name, reply in replies.items() if not isinstance(reply, Conflict)}
+    return found, [f"queue {name}: {reply}" for name, reply in replies.items() if isinstance(reply, Conflict)]
 
 
 def _show_workers(queue: str, workers: list[WorkerRecord], now_ms: int) -> None:

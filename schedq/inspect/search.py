@@ -234,7 +234,7 @@ MOST_FOUND: Final = 150
 SCANNED_AT_ONCE: Final = 200
 """The most entries that one script looks at; of most it reads only a field or two."""
 MOST_LOOKED: Final = 100_000
-USUALLY_LOOKED: Final = 50_000
+USUALLY_LOOKED: Final = 40_000
 """The default for the most jobs that one call looks at, so that it returns within a second."""
 _WINDOW: Final = 2000
 _MOST_RESTARTS: Final = 20

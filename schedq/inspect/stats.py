@@ -179,18 +179,16 @@ def stats(queue: Settings) -> Operation[Stats]:
     return Operation("stats", *_STATS(queue), read)
 
 
-def stats_of(queues: Sequence[Settings]) -> RoundTrips[list[tuple[Stats | SchedqError, SchedqError | None]]]:
-    """Depths and totals of queues of one server, in one round trip, each with the visibility that its workers stored.
+def stats_for_operator(queue: Settings) -> RoundTrips[tuple[Stats, SchedqError | None]]:
+    """Depths and totals with the visibility that the queue's workers stored, in one round trip.
 
-    Where that can't be read, the error is the second value.
+    If that can't be read, the error is the second value.
     """
-    replies = yield [operation for queue in queues for operation in (stats(queue), _visibility(queue))]
-    found: list[tuple[Stats | SchedqError, SchedqError | None]] = []
-    for queue, facts, stored in zip(queues, replies[::2], replies[1::2], strict=True):
-        if isinstance(facts, Stats) and isinstance(stored, str):
-            facts["visibility_ms"] = queue.with_fields({"visibility_ms": stored}).visibility_ms
-        found.append((facts, stored if isinstance(stored, SchedqError) else None))
-    return found
+    facts, stored = yield [stats(queue), _visibility(queue)]
+    found: Stats = unwrap(facts)
+    if isinstance(stored, str):
+        found["visibility_ms"] = queue.with_fields({"visibility_ms": stored}).visibility_ms
+    return found, stored if isinstance(stored, SchedqError) else None
 
 
 def _visibility(queue: Settings) -> Operation[str | None]:

@@ -129,7 +129,7 @@ class InspectorVerbs:
             header: NAME=VALUE of one of the jobs' headers; or, without `=`, text in the value of one.
             limit: 1 to 1000.
             cursor: that of the previous page; even an empty page may have one. A job that stays is never skipped.
-            look: the most jobs to look at, 1 to 100,000; 50,000 take about a quarter of a second.
+            look: the most jobs to look at, 1 to 100,000; 40,000 take about a quarter of a second.
 
         Raises:
             UsageError: an argument is invalid.

@@ -7,9 +7,10 @@ their results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from itertools import islice
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from schedq.errors import SchedqError
 from schedq.model.durability import Wait
@@ -26,6 +27,7 @@ __all__ = [
     "chunked",
     "identity",
     "pairs",
+    "together",
     "unwrap",
 ]
 
@@ -114,6 +116,27 @@ def unwrap(result: T | SchedqError) -> T:
     if isinstance(result, SchedqError):
         raise result
     return result
+
+
+def together(requests: Iterable[RoundTrips[T]]) -> RoundTrips[list[T | SchedqError]]:
+    """The result of each request, or its SchedqError, in as many round trips as the longest takes; none may wait."""
+    running = dict(enumerate(requests))
+    results: dict[int, Any] = dict.fromkeys(running)
+    found: dict[int, T | SchedqError] = {}
+    while running:
+        steps: dict[int, Pipeline] = {}
+        for nth, request in [*running.items()]:
+            try:
+                steps[nth] = cast(Pipeline, request.send(results[nth]))
+            except StopIteration as stop:
+                found[nth] = stop.value
+                del running[nth]
+            except SchedqError as error:
+                found[nth] = error
+                del running[nth]
+        replies = iter((yield [operation for step in steps.values() for operation in step]) if steps else ())
+        results = {nth: [*islice(replies, len(step))] for nth, step in steps.items()}
+    return [found[nth] for nth in sorted(found)]
 
 
 def pairs(reply: Sequence[str]) -> dict[str, str]:

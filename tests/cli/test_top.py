@@ -12,16 +12,16 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from schedq import Discard, Queue
+from schedq import Conflict, Discard, Queue
 from schedq.cli.top import render
-from schedq.cli.top.app import App, OneQueue, Queues
+from schedq.cli.top.app import App, Doing, OneQueue, Queues, Reader
 from schedq.cli.top.render import curve, per_second, shares, window
 from schedq.inspect.samples import Sample
 from tests.cli.conftest import Run
@@ -201,16 +201,51 @@ def test_an_impossible_action_is_reported(queue: Queue):
     assert "nothing was done" in top.status
 
 
+class Many:
+    """All queues of a Redis, as `schedq top` shows them; it records which of them it reads and opens."""
+
+    def __init__(self, make_queue: Callable[..., Queue], names: Sequence[str]) -> None:
+        self.read: list[str] = []
+        self.opened: list[str] = []
+        self._make = make_queue
+        self.top = App(Queues(names, self._reads, self._opens))
+
+    def _reads(self, some: Sequence[str], read: Reader) -> Iterator[tuple[str, Doing | Conflict]]:
+        self.read = [*some]
+        for name in some:
+            yield name, self._make(name)._drive(read(self._make(name).settings))
+
+    def _opens(self, name: str) -> Queue:
+        self.opened.append(name)
+        return self._make(name)
+
+
 def test_a_queue_of_many_can_be_opened(make_queue: Callable[..., Queue], capsys: pytest.CaptureFixture[str]):
-    queues = [make_queue(name) for name in ("mail", "reports")]
-    for queue in queues:
-        queue.enqueue(1)
-    top = App(Queues(queues))
-    top.look()
+    many = Many(make_queue, ["mail", "reports"])
+    for name in ("mail", "reports"):
+        make_queue(name).enqueue(1)
+    many.top.look()
 
-    press(top, "down", "enter")
+    press(many.top, "down", "enter")
 
-    assert "queue reports at" in drawn(top, capsys)
+    assert "queue reports at" in drawn(many.top, capsys)
+    assert many.opened == ["reports"], "no other is opened"
+
+
+def test_of_many_queues_only_those_on_the_screen_are_read(
+    make_queue: Callable[..., Queue], capsys: pytest.CaptureFixture[str]
+):
+    names = [f"tenant{n:03}" for n in range(100)]
+    many = Many(make_queue, names)
+    many.top.screens[0].draw(13)
+
+    many.top.look()
+    first = drawn(many.top, capsys, 13)
+    press(many.top, *["down"] * 98)
+
+    assert "queues, 1 to 10 of 100" in first
+    assert "queues, 91 to 100 of 100" in drawn(many.top, capsys, 13)
+    assert many.read == names[90:]
 
 
 def test_a_redis_that_does_not_respond_is_reported_and_the_screen_stays():

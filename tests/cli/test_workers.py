@@ -11,6 +11,7 @@ import pytest
 from schedq import Queue
 from tests.cli.conftest import Run
 from tests.cli.scenes import beat
+from tests.servers import Server
 
 JOBS = json.dumps([{"id": "j-1", "task": "send", "started_at_ms": int(time.time() * 1000) - 65_000, "attempts": 2}])
 
@@ -103,3 +104,16 @@ def test_texts_of_a_worker_cannot_control_the_terminal(run: Run, queue: Queue, h
 
     assert "\x1b" not in said.out
     assert "a\nb" not in said.out
+
+
+def test_a_damaged_queue_hides_no_workers_of_others(run: Run, make_queue: Callable[..., Queue], desk: Server):
+    beat(make_queue("mail"), "w-1")
+    make_queue("reports").enqueue(1)
+    with desk.client() as client:
+        client.set("queue:reports:workers", "what is this")
+
+    said = run("workers")
+
+    assert "w-1" in said.out
+    assert said.code == 1
+    assert "queue reports: workers: WRONGTYPE" in said.complaint

@@ -10,6 +10,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from functools import cache
 from types import FrameType
 from typing import Final
 
@@ -22,8 +23,8 @@ from rich.text import Text
 from schedq.cli import output
 from schedq.cli.params import json_option, redis_option
 from schedq.cli.queue_argument import ExplicitQueueCommand, queue_argument
-from schedq.cli.queues import all_names, must_be_known, open_queue
-from schedq.cli.top.app import App, OneQueue, Queues
+from schedq.cli.queues import all_names, must_be_known, open_queue, read_each
+from schedq.cli.top.app import App, OneQueue, Queues, Screen
 from schedq.model import escaping
 from schedq.model.times import monotonic
 
@@ -81,15 +82,18 @@ def top(name: str | None, once: bool, interval: float, redis_url: str | None, as
     times and tasks from what workers counted and reported every 10 s. --json prints the data once.
     """
     with ExitStack() as stack:
+        opened = cache(lambda one: stack.enter_context(open_queue(one, redis_url)))
         names = [name] if name is not None else all_names(redis_url)
-        queues = [stack.enter_context(open_queue(one, redis_url)) for one in names]
         if name is not None:
-            must_be_known(queues[0], redis_url)
+            must_be_known(opened(name), redis_url)
         if as_json:
-            found = [asdict(queue.inspector.pulse()) for queue in queues]
+            found = [asdict(opened(one).inspector.pulse()) for one in names]
             output.show_json(found[0] if name is not None else {"queues": found})
             return
-        screen = OneQueue(queues[0]) if len(queues) == 1 else Queues(queues)
+        if len(names) == 1:
+            screen: Screen = OneQueue(opened(names[0]))
+        else:
+            screen = Queues(names, lambda some, read: read_each(some, redis_url, read), opened)
         if once:
             screen.look()
             output.show(screen.draw(_PRINTED))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final, cast
 
 from rich.console import RenderableType
@@ -12,14 +12,23 @@ from schedq.cli.top import render
 from schedq.errors import Conflict, SchedqError
 from schedq.inspect import display
 from schedq.inspect.overview import Pulse
-from schedq.inspect.samples import Throughput, rate
+from schedq.inspect.samples import Throughput, newest, rate
 from schedq.inspect.stats import Stats
+from schedq.inspect.stats import stats as queue_stats
 from schedq.model.records import JobRecord
+from schedq.model.settings import Settings
 from schedq.queue.queue import Queue
+from schedq.transitions import RoundTrips, unwrap
 
 LISTS: Final = {"w": "pending", "d": "delayed", "x": "processing", "c": "completed", "f": "failed"}
 _BATCH: Final = 250
-_SAMPLES: Final = 10
+_SAMPLES: Final = 3
+"""Enough to include one older than ten seconds, since samples are slightly more than 10 s apart."""
+_MOST_LINES: Final = 60
+"""The height of the list of queues until the screen's height is known."""
+Doing = tuple[Stats, Throughput | None]
+Reader = Callable[[Settings], RoundTrips[Doing]]
+Reads = Callable[[Sequence[str], Reader], Iterable[tuple[str, Doing | Conflict]]]
 
 
 class Screen(ABC):
@@ -96,32 +105,48 @@ class App:
 
 
 class Queues(Screen):
-    """All queues, one of which can be opened."""
+    """All queues, one of which can be opened; only those on the screen are read.
+
+    Args:
+        names: their names.
+        read: reads some, a result or Conflict for each.
+        opened: opens one.
+    """
 
     hints = "↑↓ choose  ⏎ open  q quit"
 
-    def __init__(self, found: list[Queue]) -> None:
-        self._queues = found
-        self._selected = 0
+    def __init__(self, names: Sequence[str], read: Reads, opened: Callable[[str], Queue]) -> None:
+        self._names = names
+        self._read = read
+        self._opened = opened
+        self._selected = self._first = 0
+        self._lines = _MOST_LINES
         self._rows: list[tuple[str, Stats | None, Throughput | None]] = []
 
     def look(self) -> None:
-        self._rows = [(queue.name, *self._asked(queue)) for queue in self._queues]
-
-    def _asked(self, queue: Queue) -> tuple[Stats | None, Throughput | None]:
-        try:
-            stats, samples = queue.stats(), queue.inspector.samples(_SAMPLES)
-        except Conflict:  # one queue's damage must not hide the others
-            return None, None
-        return stats, rate(samples, cast("dict[str, int]", stats), stats["now_ms"], 10)
+        self._first, shown = render.window(len(self._names), self._selected, self._lines - 3)
+        some = self._names[self._first : self._first + shown]
+        # One queue's damage must not hide the others.
+        self._rows = [
+            (name, *((None, None) if isinstance(found, Conflict) else found))
+            for name, found in self._read(some, _doing)
+        ]
 
     def draw(self, lines: int) -> RenderableType:
-        return render.queues(self._rows, self._selected, lines)
+        self._lines = lines
+        return render.queues(self._rows, self._selected, first=self._first, total=len(self._names))
 
     def press(self, key: str, app: App) -> None:
-        self._selected = _moved(self._selected, key, len(self._queues))
-        if key == "enter" and self._queues:
-            app.screens.append(OneQueue(self._queues[self._selected]))
+        self._selected = _moved(self._selected, key, len(self._names))
+        if key == "enter" and self._names:
+            app.screens.append(OneQueue(self._opened(self._names[self._selected])))
+
+
+def _doing(queue: Settings) -> RoundTrips[Doing]:
+    """What a queue has, and its rates."""
+    stats, samples = yield [queue_stats(queue), newest(queue, _SAMPLES)]
+    found: Stats = unwrap(stats)
+    return found, rate(unwrap(samples), cast("dict[str, int]", found), found["now_ms"], 10)
 
 
 class OneQueue(Screen):

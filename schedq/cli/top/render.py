@@ -315,15 +315,16 @@ def _running(found: Pulse, first: str, most: int) -> Table:
     return output.table([*titles, "worker"], rows, times=range(2, len(titles)))
 
 
-def queues(rows: Sequence[tuple[str, Stats | None, Throughput | None]], selected: int, lines: int) -> RenderableType:
-    """The list of all queues, one per line."""
+def queues(
+    rows: Sequence[tuple[str, Stats | None, Throughput | None]], selected: int, *, first: int, total: int
+) -> RenderableType:
+    """Some of `total` queues, one per line; `first` is the number of those before them."""
     titles = ["", "queue", "pending", "delayed", "running", "failed", "done/s", "workers", "next due", ""]
-    first, shown = window(len(rows), selected, lines - 3)
     cells = [
-        (">" if n == selected else " ", name, *_line(stats, rate))
-        for n, (name, stats, rate) in enumerate(rows[first : first + shown], first)
+        (">" if n == selected else " ", name, *_line(stats, rate)) for n, (name, stats, rate) in enumerate(rows, first)
     ]
-    return Group(output.heading("queues"), output.table(titles, cells, whole=1, right=titles[2:8], times=(8,)))
+    part = f", {first + 1:,} to {first + len(rows):,} of {total:,}" if len(rows) < total else ""
+    return Group(output.heading(f"queues{part}"), output.table(titles, cells, whole=1, right=titles[2:8], times=(8,)))
 
 
 def _line(stats: Stats | None, rate: Throughput | None) -> tuple[str, ...]:
