@@ -41,17 +41,17 @@ Files = Mapping[zipfile.ZipInfo, bytes]
 """The files of a wheel, with their contents."""
 MOST_BYTES: Final = 900_000
 """Maximum size of the wheel; it never grows. The code had 607 kB before the handbook was written. The pages, with
-clearer texts in the code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the testing
-kit 16; what readers of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated` 3; the
-outbox 11, of which smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page 19; FastAPI,
-Flask and sessions of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batches 30; what operators see of both 18;
-notices and the archive 19; the finish of the command line 14; figures of tasks 6; the dashboard's API 9, its
-pages across queues 10, those of tasks 12. Zopfli saves 22, one file for all pages 41, bz2 for it
-29, one file for all scripts 37, one for the dashboard's templates 12, static files in it and bz2 for it 3, scripts
-without comments 22, pictures in the file of the pages 1, Python without comments, and without docstrings and types of
-internals, 196, with a space for each level 9 (see shortening.py), and without what only these types used 10 (see
-unused.py), pages without line breaks in paragraphs 3, templates without
-indentation and comments, line breaks as they are in the file of the scripts, and more rounds of Zopfli, 2."""
+clearer texts in the code, added 85; dependencies of tasks and typed data 16; later features 57; Django 7; the
+testing kit 16; what readers of the pages missed 11; `schedq dev` 3; threads in place of stuck ones 2; `run_isolated`
+3; the outbox 11, of which smaller pictures save 6; hooks of processes that die 1; Django's outbox, admin and page
+19; FastAPI, Flask and sessions of SQLAlchemy 10; unique jobs 6; gates 45; workflows 60; batches 30; what operators
+see of both 18; notices and the archive 19; the finish of the command line 14; figures of tasks 6; the dashboard's
+API 9, its pages across queues 10, those of tasks 12. Zopfli saves 22, one file for all pages 41, bz2 for it 29, one
+file for all scripts 37, one for the dashboard's templates 12, static files in it and bz2 for it 3, scripts without
+comments 22, pictures in the file of the pages 1, Python without comments, and without docstrings and types of
+internals, 196, pages for developers in the repository only 12, with a space for each level 9 (see shortening.py),
+and without what only these types used 10 (see unused.py), pages without line breaks in paragraphs 3, templates
+without indentation and comments, line breaks as they are in the file of the scripts, and more rounds of Zopfli, 2."""
 PACKED: Final = {
     "schedq/handbook/pages.json.bz2": re.compile(r"schedq/handbook/([\w-]+\.(?:md|svg))"),
     "schedq/dashboard/files.json.bz2": re.compile(r"schedq/dashboard/((?:templates|static)/\w+\.\w+)"),
@@ -60,6 +60,11 @@ PACKED: Final = {
 """Files of a wheel that have the texts of many of the package's files, by their paths below the same folder.
 
 Two are compressed with bz2, since nothing needs them to run a job: a Python may be built without bz2."""
+OF_DEVELOPERS: Final = re.compile(
+    r"schedq/handbook/(?:(?:architecture|how-gates-work|how-workflows-work|tests-of-schedq)\.md|life-of-[\w-]+\.svg)"
+)
+"""Pages for those who work on schedq, and their pictures: the wheel has links to the repository instead."""
+_ABROAD: Final = "https://github.com/schedq/schedq/blob/main/"
 SNIPPETS: Final = ROOT / "tests" / "laws" / "typing"
 TRY: Final = ROOT / "scripts" / "tools" / "installed.py"
 REPOSITORY: Final = r"https://(?:raw\.githubusercontent\.com/schedq/schedq|github\.com/schedq/schedq/blob)/main/"
@@ -101,7 +106,8 @@ def compress(wheel: Path) -> None:
     """
     smaller = wheel.with_suffix(".new")
     with zipfile.ZipFile(wheel) as built, ZipFile(smaller, "w", zipfile.ZIP_DEFLATED, iterations=15) as archive:
-        files: dict[zipfile.ZipInfo, bytes] = {file: built.read(file) for file in built.infolist()}
+        found = [file for file in built.infolist() if not OF_DEVELOPERS.fullmatch(file.filename)]
+        files: dict[zipfile.ZipInfo, bytes] = {file: built.read(file) for file in found}
         modules = {file: data.decode() for file, data in files.items() if file.filename.endswith(".py")}
         files |= {file: text.encode() for file, text in _shortened_modules(modules).items()}
         for name, pattern in PACKED.items():
@@ -147,6 +153,7 @@ def _shortened(name: str, data: bytes) -> str:
     """The text of a file; of a script only what Redis and `schedq.transitions.scripts` read, without explanations."""
     text = data.decode()
     if name.endswith(".md"):
+        text = re.sub(r"\]\(([\w-]+\.md)", _link, text)
         rule = re.compile(r"^\|[ :|-]+\|$", re.MULTILINE)  # below the head of a table
         return rule.sub(lambda found: re.sub("-+", "-", found[0].replace(" ", "")), without_line_breaks(text))
     if name.endswith(".html"):
@@ -168,6 +175,11 @@ def _shortened(name: str, data: bytes) -> str:
         return f"{kept}\n"
     names = [line.partition(":")[0] for line in head[1].split("\n") if not line.startswith(" " * 7)]
     return "\n".join(["--[[", ".", "", *names, "Returns  .", "]]", kept, ""])
+
+
+def _link(found: re.Match[str]) -> str:
+    path = f"schedq/handbook/{found[1]}"
+    return f"]({_ABROAD}{path}" if OF_DEVELOPERS.fullmatch(path) else found[0]
 
 
 def tracked(folder: str = "") -> set[str]:
@@ -204,7 +216,9 @@ def metadata(wheel: Path) -> Message:
 
 def of_contents(wheel: set[str], sdist: set[str]) -> list[str]:
     """The wheel contains exactly the package, and the sdist the whole repository."""
-    package, repository = tracked("schedq") - {"schedq/LICENSE"}, tracked()  # the license is in the metadata
+    repository = tracked()
+    package = {path for path in tracked("schedq") if not OF_DEVELOPERS.fullmatch(path)}
+    package -= {"schedq/LICENSE"}  # it is in the metadata
     return [
         *(f"the wheel lacks {name}" for name in sorted(package - wheel)),
         *(f"the wheel has {name}" for name in sorted(wheel - package)),

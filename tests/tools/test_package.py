@@ -32,7 +32,8 @@ def described(text: str = "See [the page](https://example.org/page.md) and [belo
 
 
 def test_files_that_are_missing_or_do_not_belong_there_are_named() -> None:
-    wheel, sdist = package.tracked("schedq") - {"schedq/LICENSE"}, package.tracked()
+    wheel = {path for path in package.tracked("schedq") if not package.OF_DEVELOPERS.fullmatch(path)}
+    wheel, sdist = wheel - {"schedq/LICENSE"}, package.tracked()
 
     assert package.of_contents(wheel, sdist) == []
     assert package.of_contents(
@@ -142,6 +143,18 @@ def test_many_texts_of_a_wheel_are_one_file_and_its_list_of_files_is_right(name:
     digest = base64.urlsafe_b64encode(hashlib.sha256(data[name]).digest()).rstrip(b"=").decode()
     listed = data["schedq-1.dist-info/RECORD"].decode().splitlines()
     assert listed == [f"{name},sha256={digest},{len(data[name])}", *kept]
+
+
+def test_a_wheel_has_links_to_the_repository_instead_of_pages_for_developers() -> None:
+    text = "See [jobs](jobs.md#ids) and [how it works](architecture.md#walks), [tests](tests-of-schedq.md)."
+
+    found = package._shortened("jobs.md", text.encode())
+
+    folder = "https://github.com/schedq/schedq/blob/main/schedq/handbook"
+    assert found == (
+        f"See [jobs](jobs.md#ids) and [how it works]({folder}/architecture.md#walks), "
+        f"[tests]({folder}/tests-of-schedq.md)."
+    )
 
 
 def test_pages_are_read_from_one_file_if_they_are_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
