@@ -127,7 +127,7 @@ def loop() -> Iterator[Loop]:
 @pytest.fixture
 def long_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops has a minute for deregistering, instead of a second."""
-    monkeypatch.setattr("schedq.worker.worker._DEREGISTER_S", 60)
+    monkeypatch.setattr("schedq.worker.served._DEREGISTER_S", 60)
     monkeypatch.setattr("schedq.worker.worker._LEAVE_S", 60)
 
 

@@ -84,6 +84,7 @@ LAYOUT: Final = {
     "tasks": "hash",
     "promoter": "string",
     "standbys": "hash",
+    "asleep": "string",
     "task_stats": "hash",
     "samples": "list",
     "paused": "string",
@@ -256,7 +257,7 @@ class State:
             yield f"{totals['broken_total']} broken, {notes} there"
 
     def _ttl(self) -> Iterator[str]:
-        """Completed jobs, workers, the promoter's lease, standbys, unused suspects and markers of lanes expire.
+        """Completed jobs, workers, what promoters agree on, unused suspects and markers of lanes expire.
 
         Nothing else does. A failed or cancelled job does if it, its task or the queue has a `failed_ttl`.
         """
@@ -265,7 +266,9 @@ class State:
             job = self.job(name[4:]) if name.startswith("job:") else {}
             if job.get("status") in (FAILED, CANCELLED) and (may_be_others or "failed_ttl_ms" in job):
                 continue
-            expires = name in ("promoter", "standbys", "suspects", "wake_held") or name.startswith(("worker:", "wake:"))
+            expires = name in ("promoter", "standbys", "asleep", "suspects", "wake_held") or name.startswith(
+                ("worker:", "wake:")
+            )
             expires = expires or job.get("status") == COMPLETED
             if expires != (key.ttl_ms >= 0):
                 yield f"{name} {'never expires' if expires else f'expires in {key.ttl_ms} ms'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -24,6 +25,8 @@ from schedq.transitions.promote import Part
 from schedq.transitions.stand_ins import ENDED_ELSEWHERE
 
 _LONGEST_SLEEP_S: Final = 1.0
+_UNUSED_S: Final = 60.0
+"""Seconds for which nothing may have needed the promoter of a queue before it rests."""
 _FIRST_NEWS_S: Final = 1.0
 """Seconds to wait for the reply to a worker's first heartbeat."""
 _UNHEARD_S: Final = 30.0
@@ -46,6 +49,9 @@ class Promoter:
         refresh: awaited before settings are used to decide whether a job is lost; it may call `use`.
         observers: notified of jobs that are taken back.
         hears: `step_in` reports the reply to each heartbeat of the worker, so a reserve sends no requests itself.
+        due: listens to the `due` channels of several queues; None for a connection of its own.
+        rest_s: seconds for which it rests while nothing uses the queue; a process with many queues would do nothing but
+            look at them. `set_wake` in the scripts calls it.
 
     Attributes:
         id: names this process in the promoter lease.
@@ -63,6 +69,8 @@ class Promoter:
         observers: Observers = NO_OBSERVERS,
         *,
         hears: bool = False,
+        due: PubSub | None = None,
+        rest_s: float = _LONGEST_SLEEP_S,
     ) -> None:
         self.id = new_request()
         self.is_leader = False
@@ -73,7 +81,7 @@ class Promoter:
         self._reclaimer = Reclaimer(self._settings, client, refresh, observers)
         self._scheduler = Scheduler(self._settings, client)
         self._advancer = Advancer(self._settings, client, queue.connections)
-        self._subscription = PubSub(queue.address, queue.settings, "-due")
+        self._due = due or PubSub(queue.address, queue.settings, "-due")
         self._losses = client.availability.losses
         self._woken = asyncio.Event()
         self._hears = hears
@@ -88,6 +96,9 @@ class Promoter:
         self._wakings = 0  # how many more workers may be woken soon for the jobs that came to `pending` last
         self._woken_for = ""
         self._samples_at = 0.0
+        self._rest_s = rest_s
+        self._longest_s = _LONGEST_SLEEP_S
+        self._used_at = monotonic()
         self._throttle = LogThrottle()
 
     async def run(self) -> None:
@@ -102,7 +113,7 @@ class Promoter:
         finally:
             self._silence()
             await self._advancer.aclose()
-            await self._subscription.aclose()
+            await self._stand_by()
 
     def use(self, settings: Settings) -> None:
         """Use other settings from now on."""
@@ -140,13 +151,18 @@ class Promoter:
         if not self.is_leader or self._losses != self._client.availability.losses:
             await self._take_over()
             return _LONGEST_SLEEP_S  # the subscription's confirmation ends this sleep
+        if promotion.wait_ms:
+            self._reclaimer.put_off(_UNUSED_S)
+        elif promotion.moved or promotion.woken_for or promotion.unleased or promotion.first_lease_end_ms is not None:
+            self._used_at = monotonic()
         reclaim_s = await self._reclaimer.look(promotion)
         has_fired, slot_ms = await self._scheduler.look(promotion)
         has_more, group_ms = await self._advancer.look(promotion)
         self._count_wakings(promotion, has_news=bool(promotion.moved or has_fired or reclaim_s == 0))
         if promotion.has_more or has_fired or has_more:
             return 0.0
-        wait = _LONGEST_SLEEP_S if reclaim_s is None else min(_LONGEST_SLEEP_S, reclaim_s)
+        self._longest_s = max(_LONGEST_SLEEP_S, promotion.wait_ms / 1000)
+        wait = self._longest_s if reclaim_s is None else min(self._longest_s, reclaim_s)
         if promotion.woken_for and self._wakings:
             self._wakings -= 1
             wait = min(wait, _CLAIM_S)
@@ -181,34 +197,42 @@ class Promoter:
 
     async def _look(self) -> promote.Promotion:
         """Promote due jobs. Every 10 s the leader also takes a sample of the queue in the same round trip."""
-        look = promote.promote(self._settings, promote.MOST_PROMOTED, self.id)
+        rests = self._rest_s > _LONGEST_SLEEP_S and monotonic() - self._used_at >= _UNUSED_S
+        # Not all at the same moment.
+        rest_ms = int(self._rest_s * random.uniform(750, 1000)) if rests else None  # noqa: S311
+        look = promote.promote(self._settings, promote.MOST_PROMOTED, self.id, rest_ms=rest_ms)
         if not self.is_leader or monotonic() < self._samples_at:
             return await self._client.ask(look)
         promotion, wait = await self._client.execute([look, samples.take(self._settings, self.id)])
         if isinstance(wait, SchedqError):  # a failed sample must not stop the promoter
             self._throttle.log(f"queue {self._settings.name}: no sample taken", wait)
             wait = samples.SPACING_MS / 1000
-        self._samples_at = monotonic() + wait
+        self._samples_at = monotonic() + (max(wait, _UNUSED_S) if rests else wait)
         found: promote.Promotion = unwrap(promotion)
         return found
 
     async def _take_over(self) -> None:
-        """Subscribe to `due` on a new connection: the old one may be broken without having noticed it."""
+        """Subscribe to `due`, after an outage on a new connection: the old one may be broken without noticing it."""
+        await self._stand_by()
         self._losses = self._client.availability.losses
         self.is_leader = True
-        await self._subscription.aclose()
-        await self._subscription.subscribe(self._settings.keys.due, self._hear)
+        self._due.renew(self._losses)
+        await self._due.subscribe(self._settings.keys.due, self._hear)
 
     async def _stand_by(self) -> None:
         if self.is_leader:
             self.is_leader = False
-            await self._subscription.aclose()
+            await self._due.unsubscribe(self._settings.keys.due, self._hear)
+            if not self._due.is_used:
+                await self._due.aclose()
 
     def _hear(self, message: str) -> None:
         """Handle a new earliest due time, or the end of jobs in another queue, or '' after (re)subscribing."""
         word, _, name = message.partition(" ")
         if word == ENDED_ELSEWHERE:
             self._advancer.hear(name)
+        if word == "awake":
+            self._used_at = monotonic()
         instant = whole(message)
         if instant:
             self._wake_at(instant)
@@ -223,7 +247,7 @@ class Promoter:
         self._wakes_at_ms = instant_ms
         # Measured by the monotonic clock, because the wall clock may jump during the sleep.
         wait = (instant_ms - self._seen_ms) / 1000 - (monotonic() - self._seen_at)
-        if wait <= _LONGEST_SLEEP_S:
+        if wait <= self._longest_s:
             self._alarm = asyncio.get_running_loop().call_later(max(0.0, wait), self._woken.set)
 
     def _silence(self) -> None:

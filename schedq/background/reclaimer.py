@@ -69,7 +69,7 @@ class Reclaimer:
         self._may_rest = True  # since the last sweep it has not rested because this process was stopped
         self._losses = client.availability.losses
         self._last: tuple[int, float, float] | None = None
-        self._routine_at = monotonic()
+        self._routine_at = self._swept_at = monotonic()
         self._offset = -1
         self._shorten = False
         self._retention = Retention()
@@ -130,11 +130,16 @@ class Reclaimer:
         renewal_s = self.settings.renewal_s
         return late_s > _LATE * renewal_s or (renewal_s < 1 and gap_s > 2 * _LATE * renewal_s)
 
+    def put_off(self, seconds: float) -> None:
+        """Have at least this many seconds between two sweeps for which there is no reason."""
+        self._routine_at = max(self._routine_at, self._swept_at + seconds)
+
     async def look(self, promotion: promote.Promotion) -> float | None:
         """Sweep if there is a reason; return in how many seconds there will be one, or None if unknown."""
         now = monotonic()
         renewal_s = self.settings.renewal_s
-        if now < (rests_until := self._rests_until()):
+        # While the promoter rests there is no lease, but histories may have to be trimmed.
+        if not promotion.wait_ms and now < (rests_until := self._rests_until()):
             return min(rests_until - now, renewal_s)  # a longer sleep would look as if the process was stopped
         self._may_rest = True
         is_routine = now >= self._routine_at
@@ -151,7 +156,8 @@ class Reclaimer:
         if self._refresh is not None:
             await self._refresh()
         if is_routine:
-            self._routine_at = monotonic() + _ROUTINE_S
+            self._swept_at = monotonic()
+            self._routine_at = self._swept_at + _ROUTINE_S
             self._offset = max(0, self._offset)
         took_back = False
         for _ in range(_MOST_PASSES):

@@ -188,17 +188,23 @@ _LONGEST_WAIT_S: Final = 1.0
 
 
 class ReconnectingClient:
-    """One asyncio connection that retries until Redis replies.
+    """Sends a queue's requests on one asyncio connection and retries until Redis replies.
+
+    Args:
+        queue: the queue.
+        availability: whether its Redis is available.
+        shared: a connection of several queues, which `aclose` does not close; None for one of its own.
 
     Attributes:
-        availability: whether its Redis is available.
+        availability: as given.
     """
 
-    def __init__(self, queue: QueueBase, availability: Availability) -> None:
+    def __init__(self, queue: QueueBase, availability: Availability, shared: AsyncConnection | None = None) -> None:
         self.availability = availability
         self._address = queue.address
         self._queue = queue.settings
-        self._line = AsyncConnection(queue.address, queue.settings, availability.accepted)
+        self._is_shared = shared is not None
+        self._line = shared or AsyncConnection(queue.address, queue.settings, accepted=availability.accepted)
         self._throttle = LogThrottle()
         self._asking = 0
 
@@ -298,9 +304,10 @@ class ReconnectingClient:
             self.availability.rest(self)
 
     async def aclose(self) -> None:
-        """Close the connection."""
+        """Close the connection, unless it is shared."""
         self.availability.forget(self)
-        await self._line.aclose()
+        if not self._is_shared:
+            await self._line.aclose()
 
     def _refusal(self, operation: str, error: SchedqError) -> SchedqError:
         """Return the error; a rejection that is not a configuration mistake becomes StoreUnavailable."""

@@ -65,7 +65,7 @@ class Registrar:
         if monotonic() >= self._compares_at:
             self._compares_at = monotonic() + _COMPARE_S
             await self._compare()
-        return _LOOK_S
+        return _LOOK_S if self._queue.registry.schedules else _COMPARE_S
 
     async def _try_again(self) -> None:
         """Write superseded schedules if the workers of the release that replaced them are gone."""

@@ -15,7 +15,7 @@ from redis.asyncio.connection import Connection as RedisConnection
 from schedq.connection import redis_errors
 from schedq.connection.address import Address
 from schedq.connection.codec import NOTHING, checked, packed, reader
-from schedq.connection.endpoint import REPLY_S, Endpoint
+from schedq.connection.endpoint import REPLY_S, Endpoint, name_of
 from schedq.connection.handshake import Handshake
 from schedq.connection.redis_internals import abandon, abort, transport_of
 from schedq.connection.resolver import in_thread
@@ -100,7 +100,7 @@ async def open_connection(address: Address, key: str, name: str) -> tuple[RedisC
 
 
 class AsyncConnection:
-    """One connection for any number of coroutines of one event loop.
+    """One connection for any number of coroutines of one event loop, and of queues that are on the same server.
 
     Requests are sent without waiting for the replies to earlier ones. A cancelled caller keeps its position in the
     reply queue, so its reply is never delivered to someone else.
@@ -109,15 +109,16 @@ class AsyncConnection:
         accepted: see `Handshake`.
     """
 
-    def __init__(self, address: Address, queue: Settings, accepted: set[str] | None = None) -> None:
+    def __init__(self, address: Address, *queues: Settings, accepted: set[str] | None = None) -> None:
         self._address = address
-        self._queue = queue
+        self._key = queues[0].keys.prefix
+        self._name = name_of(queues)
         self._connection: RedisConnection | None = None
         self._transport: asyncio.Transport | None = None
         self._asked: deque[_Expected] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._handshake = Handshake(address, queue, accepted)
+        self._handshake = Handshake(address, *queues, accepted=accepted)
 
     @property
     def is_connected(self) -> bool:
@@ -189,8 +190,7 @@ class AsyncConnection:
 
     async def _connect(self) -> None:
         self.close()
-        name = f"schedq-{self._queue.name}"
-        connection, endpoint = await open_connection(self._address, self._queue.keys.prefix, name)
+        connection, endpoint = await open_connection(self._address, self._key, self._name)
         self._take_over(connection)
         commands = self._handshake.commands(endpoint)
         try:

@@ -14,7 +14,7 @@ from redis.connection import Connection as RedisConnection
 from schedq.connection import channels, redis_errors
 from schedq.connection.address import Address
 from schedq.connection.codec import NOTHING, Socket
-from schedq.connection.endpoint import REPLY_S, warn_unheard
+from schedq.connection.endpoint import REPLY_S, name_of, warn_unheard
 from schedq.connection.handshake import Handshake
 from schedq.connection.redis_internals import socket_of
 from schedq.connection.request import BaseClient
@@ -43,14 +43,14 @@ class Connection:
     """
 
     def __init__(
-        self, address: Address, queue: Settings, reply_s: float | None = None, accepted: set[str] | None = None
+        self, address: Address, *queues: Settings, reply_s: float | None = None, accepted: set[str] | None = None
     ) -> None:
         self._address = address
-        self._queue = queue
+        self._key, self._name = queues[0].keys.prefix, name_of(queues)
         self._reply_s = reply_s
         self._connection: RedisConnection | None = None
         self._socket: Socket | None = None
-        self._handshake = Handshake(address, queue, accepted)
+        self._handshake = Handshake(address, *queues, accepted=accepted)
 
     @property
     def is_connected(self) -> bool:
@@ -64,8 +64,8 @@ class Connection:
             SchedqError: the server is unsuitable; see `Handshake.check`.
         """
         self.close()
-        endpoint = self._address.find(self._queue.keys.prefix)
-        self._connection = endpoint.connection(f"schedq-{self._queue.name}", self._reply_s)
+        endpoint = self._address.find(self._key)
+        self._connection = endpoint.connection(self._name, self._reply_s)
         try:
             if self._reply_s and "host" in endpoint.settings:
                 wait_for_name(endpoint.settings["host"], self._reply_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,13 @@ from redis.retry import Retry
 from schedq.connection import redis_internals
 from schedq.connection.resolver import in_thread
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
+from schedq.model.settings import Settings
+
+
+def name_of(queues: Sequence[Settings]) -> str:
+    """The name of a connection of some queues in CLIENT LIST."""
+    return f"schedq-{queues[0].name}" + (f"+{len(queues) - 1}" if len(queues) > 1 else "")
+
 
 REPLY_S: Final = 5.0
 """Seconds to wait for a reply, or for a connection, before the connection is closed."""

@@ -18,18 +18,18 @@ _OLDEST = (6, 2)
 
 
 class Handshake:
-    """Checks a server before a queue uses it, and remembers the result for one connection.
+    """Checks a server before queues use it, and remembers the result for one connection.
 
     Args:
         address: where Redis is.
-        queue: the queue that will use the server; its settings say what it accepts.
+        queues: the queues that will use the server; their settings say what they accept.
         accepted: names of queues for which connections of the same worker passed the check. If eviction is turned on
             while a worker runs, the worker must continue: stopping it would leave jobs that may be evicted as well.
     """
 
-    def __init__(self, address: Address, queue: Settings, accepted: set[str] | None = None) -> None:
+    def __init__(self, address: Address, *queues: Settings, accepted: set[str] | None = None) -> None:
         self._address = address
-        self._queue = queue
+        self._queues = queues
         self._accepted = accepted
         self._known: Endpoint | None = None  # the server that was accepted last
         self._kept: set[Wait] = set()  # waits that this connection knows to work
@@ -38,14 +38,14 @@ class Handshake:
         """Return the commands to send on a new connection.
 
         They ask for the server's role, where the address does not guarantee it. To a server that is not known yet, they
-        also ask for its INFO and add this queue's name to the list of queues. In a cluster that list is on another
+        also ask for its INFO and add the queues' names to the list of queues. In a cluster that list is on another
         node, see `Address.enlist`. A client that only reads does not add the name, because it may be mistyped.
         """
         asked: list[tuple[str, ...]] = [("ROLE",)] if endpoint.must_show_role else []
         if endpoint != self._known:
             asked.append(("INFO",))
-            if self._queue.listed and not self._queue.tagged:
-                asked.append(("SADD", QUEUES_KEY, self._queue.name))
+            if names := [queue.name for queue in self._queues if queue.listed and not queue.tagged]:
+                asked.append(("SADD", QUEUES_KEY, *names))
         return asked
 
     def check(self, endpoint: Endpoint, commands: Sequence[tuple[str, ...]], replies: Sequence[Any]) -> None:
@@ -58,13 +58,19 @@ class Handshake:
             if command == "ROLE":
                 check_role(reply, endpoint)
             elif command == "INFO":
-                was_accepted = self._accepted is not None and self._queue.name in self._accepted
-                check_info(reply, replace(self._queue, allow_eviction=True) if was_accepted else self._queue, endpoint)
+                # They differ only in whether they accept eviction.
+                strictest = min(self._queues, key=self._accepts_eviction)
+                settings = replace(strictest, allow_eviction=True) if self._accepts_eviction(strictest) else strictest
+                check_info(reply, settings, endpoint)
         if self._accepted is not None:
-            self._accepted.add(self._queue.name)
+            self._accepted.update(queue.name for queue in self._queues)
         self._known, self._kept = endpoint, set()
-        if self._queue.listed:
-            self._address.enlist(self._queue.name)
+        for queue in self._queues:
+            if queue.listed:
+                self._address.enlist(queue.name)
+
+    def _accepts_eviction(self, queue: Settings) -> bool:
+        return queue.allow_eviction or (self._accepted is not None and queue.name in self._accepted)
 
     def unchecked(self, waits: Sequence[Wait]) -> list[Wait]:
         """Return the waits that have not been checked on this connection. Send `probes` before the first write."""

@@ -45,6 +45,12 @@ class PubSub:
         self._callbacks: dict[str, list[Callback]] = {}
         self._connection: RedisConnection | None = None
         self._task: asyncio.Task[None] | None = None
+        self._losses = 0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything is subscribed to."""
+        return bool(self._callbacks)
 
     async def subscribe(self, channel: str, callback: Callback) -> None:
         """Call `callback` for each message of `channel` from now on."""
@@ -69,6 +75,14 @@ class PubSub:
             callbacks.remove(callback)
         if not callbacks and self._callbacks.pop(channel, None) is not None and self._connection is not None:
             await self._send(channels.unsubscribe(self._queue, channel))
+
+    def renew(self, losses: int) -> None:
+        """Use a new connection if more outages of the server are known now than at the last call."""
+        connection = self._connection
+        if losses != self._losses and connection is not None:
+            self._connection = None  # first: redis-py would open it again to send something
+            abort(connection)
+        self._losses = losses
 
     async def aclose(self) -> None:
         """Stop listening."""
@@ -97,7 +111,7 @@ class PubSub:
                 if self._callbacks:
                     await self._send(channels.subscribe(self._queue, *self._callbacks))
                 wait = 0.05
-                while True:
+                while self._connection is not None:
                     self._dispatch(await self._receive(self._connection))
             except NoPermissionError as error:
                 warn_unheard(self._address.label, error)

@@ -142,6 +142,8 @@ class QueueKeys:
     """STRING with the id of the process that promotes due jobs; has a short TTL."""
     standbys = Key()
     """HASH of the processes that take over if the promoter dies, and until when each counts as alive."""
+    asleep = Key()
+    """STRING that exists while the promoter rests: the channel on which it is called when a worker is woken."""
     task_stats = Key()
     """HASH of what workers count of each task: `t:TASK` for all time, `hMS:TASK` and `mMS:TASK` for the hour and the
     five minutes that begin at that instant; values as in `model/task_stats.py`."""

@@ -14,9 +14,9 @@ _WRITE_SETTINGS: Final = Binding("write_settings", "count", "words")
 NO_TASKS: Final[Mapping[str, TaskOptions]] = {}
 
 
-def enlist(queue: Settings) -> Operation[bool]:
-    """Register the queue's name in `schedq:queues`; if another node has that key, see `Address.enlist`."""
-    return Operation("enlist", None, (), ("SADD", QUEUES_KEY, queue.name), bool)
+def enlist(*queues: Settings) -> Operation[bool]:
+    """Register the queues' names in `schedq:queues`; if another node has that key, see `Address.enlist`."""
+    return Operation("enlist", None, (), ("SADD", QUEUES_KEY, *(queue.name for queue in queues)), bool)
 
 
 def announce(queue: Settings, tasks: Mapping[str, TaskOptions] = NO_TASKS) -> Operation[bool]:

@@ -10,19 +10,20 @@ of them have places, which they keep by looking regularly, and the others take t
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
       promoter (string), workers (zset), schedules (zset), held (zset), gates (hash), groups (zset)
-RARE  paused (string), standbys (hash), paused_tasks (hash), lanes (hash), wake_held (zset), open_gates (zset),
+RARE  paused (string), asleep (string), standbys (hash), paused_tasks (hash), lanes (hash), wake_held (zset), open_gates (zset),
       resting (zset), gate_holds (zset), gate_turns (hash), gate_keys (prefix), wakes (prefix)
-ARGV  prefix, jobs, clock
+ARGV  prefix, jobs, clock, due_channel
       limit (number): the most jobs to promote
       promoter_id: the caller's id, or '' if it is not a promoter
       lease_ms: length of the promoter lease
+      rest_ms (number): for how long the caller may rest if nothing needs it, or ''
       silence_ms (number)
 Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due instant or '', earliest end of a lease or
          '', claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was
-         woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again,
-         the next instant at which a group needs attention, or ''}
+         woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again
+         or for which the holder rests, the next instant at which a group needs attention, or ''}
 ]]
-local MOST_ROUSED = 100
+local MOST_ROUSED, MOST_REST_MS = 100, 60000
 --@include clock
 --@include checks
 --@include numbers
@@ -79,7 +80,7 @@ if promoter_id ~= '' then
   if type(alive) == 'table' then alive = 0 end
   -- A lease longer than schedq ever sets was set by hand, or before the clock went back; its holder may be gone.
   local left = type(holder) == 'string' and redis.call('PTTL', promoter) or 0
-  if type(holder) == 'string' and holder ~= promoter_id and left >= 0 and left <= tonumber(lease_ms) then
+  if type(holder) == 'string' and holder ~= promoter_id and left >= 0 and left <= lease_ms + MOST_REST_MS then
     local place, wait = stand_by(promoter_id, left)
     return {'STANDBY', now, 0, 0, '', '', 0, alive, '', '', place, wait, ''}
   end
@@ -155,4 +156,13 @@ slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''
 local first = next_due()
 if next_rest ~= '' and (first == '' or tonumber(next_rest) < tonumber(first)) then first = next_rest end
-return {word, now, moved, (due == limit or has_roused) and 1 or 0, first, first_end, unleased, alive, slot, woken_for, 1, 0, group_at}
+-- Whoever wakes a worker calls a promoter that rests. It comes by itself when a delayed job is due.
+local rest = 0
+local is_unused = found % 4 == 0 and group_at == '' and slot == '' and first_end == '' and unleased == 0
+if rest_ms and is_unused and moved == 0 and redis.call('LLEN', pending) == 0 then
+  rest = math.min(rest_ms, MOST_REST_MS)
+  allow_when_full(leases)
+  redis.call('SET', asleep, due_channel, 'PX', rest)
+  redis.call('PEXPIRE', promoter, rest + lease_ms)
+end
+return {word, now, moved, (due == limit or has_roused) and 1 or 0, first, first_end, unleased, alive, slot, woken_for, 1, rest, group_at}

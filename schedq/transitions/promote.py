@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from schedq.model.records import score_ms
 from schedq.model.settings import Settings
-from schedq.transitions import Binding, Operation, RoundTrips, unwrap
+from schedq.transitions import Argument, Binding, Operation, RoundTrips, unwrap
 
-_PROMOTE: Final = Binding("promote", "limit", "promoter_id", "lease_ms")
+_PROMOTE: Final = Binding("promote", "limit", "promoter_id", "lease_ms", "rest_ms")
 _WAKE: Final = Binding("wake")
 PROMOTER_LEASE_MS: Final = 1500
 """How long a silent promoter keeps the lease; it looks at least every second."""
@@ -44,7 +44,7 @@ class Promotion:
         next_slot_ms: the earliest slot of a schedule, or None.
         woken_for: the next job in line, if jobs were waiting without a wake marker and it was set again; else ''.
         part: the caller's part.
-        wait_ms: the time until a standby looks again.
+        wait_ms: the time until a standby looks again; for the leader, for how long it may rest.
         next_group_ms: when a group needs attention next, or None.
     """
 
@@ -63,9 +63,13 @@ class Promotion:
     next_group_ms: int | None = None
 
 
-def promote(queue: Settings, limit: int, holder: str = "") -> Operation[Promotion]:
-    """Move up to `limit` due jobs; `holder` is the id of a promoter that takes or keeps the lease."""
-    sent = _PROMOTE(queue, limit=limit, promoter_id=holder, lease_ms=PROMOTER_LEASE_MS)
+def promote(queue: Settings, limit: int, holder: str = "", *, rest_ms: int | None = None) -> Operation[Promotion]:
+    """Move up to `limit` due jobs; `holder` is the id of a promoter that takes or keeps the lease.
+
+    If nothing needs the promoter, it may rest for `rest_ms`. It is called on the `due` channel if something does.
+    """
+    rest: Argument = "" if rest_ms is None else rest_ms
+    sent = _PROMOTE(queue, limit=limit, promoter_id=holder, lease_ms=PROMOTER_LEASE_MS, rest_ms=rest)
     return Operation("promote", *sent, _read_promotion)
 
 

@@ -226,8 +226,7 @@ class InFlight:
         self._attempts: dict[str, Attempt] = {}
         self.running: set[Attempt] = set()
         self.reporters = reporters or Reporters()
-        self.changed = threading.Event()
-        self._listeners = [self.changed]
+        self._listeners: list[threading.Event] = []
         _all.add(self)
 
     def __len__(self) -> int:

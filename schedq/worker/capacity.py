@@ -13,10 +13,13 @@ from schedq.model.times import monotonic
 ORDERS: Final = ("strict", "weighted")
 MOST_WEIGHT: Final = 1000
 _LOOK_S: Final = 0.05
+_MOST_CHECKED: Final = 10
+Turn = tuple[int, int] | None
+"""The queue that may claim next, and the number of slots that it may hold."""
 
 
 class Strict:
-    """A queue may claim if no queue before it is ready. Queues are identified by their index in the arguments.
+    """Of the queues that are ready, the first one claims. Queues are identified by their index in the arguments.
 
     Args:
         ranks: the rank of each queue; the lowest claims first.
@@ -25,16 +28,15 @@ class Strict:
     def __init__(self, ranks: Sequence[int]) -> None:
         self._ranks = ranks
 
-    def allowance(self, queue: int, ready: Sequence[int], held: Sequence[int], size: int) -> int:  # noqa: ARG002
-        """Return how many slots the queue may hold now: all, or 0 if a queue before it is ready.
+    def turn(self, ready: Sequence[int], held: Sequence[int], size: int) -> Turn:  # noqa: ARG002
+        """Return which queue may claim now, and how many slots it may hold in all; None if there is none.
 
         Args:
-            queue: one of `ready`.
             ready: the queues that may have waiting jobs.
             held: the number of slots that each queue holds.
             size: the number of slots of the worker.
         """
-        return size if all(self._ranks[queue] <= self._ranks[other] for other in ready) else 0
+        return (min(ready, key=self._ranks.__getitem__), size) if ready else None
 
     def charge(self, queue: int, jobs: int) -> None:
         """Do nothing: a strict order does not depend on the number of jobs."""
@@ -67,16 +69,13 @@ class Weighted:
         self._ready: set[int] = set()
         self._looked_at = -math.inf
 
-    def allowance(self, queue: int, ready: Sequence[int], held: Sequence[int], size: int) -> int:
-        """Return the queue's share of the slots if it has the lowest time of all queues below their share, else 0."""
+    def turn(self, ready: Sequence[int], held: Sequence[int], size: int) -> Turn:
+        """Return the queue with the lowest time of all that hold less than their share, and that share."""
         self._bring_to_the_present(ready)
-        total = sum(self._weights[other] for other in ready)
-
-        def share(other: int) -> int:
-            return math.ceil(size * self._weights[other] / total)
-
-        turns = [(self._times[other], other) for other in ready if held[other] < share(other)]
-        return share(queue) if turns and min(turns)[1] == queue else 0
+        total = sum(self._weights[queue] for queue in ready)
+        shares = {queue: math.ceil(size * self._weights[queue] / total) for queue in ready}
+        turns = [(self._times[queue], queue) for queue in ready if held[queue] < shares[queue]]
+        return (min(turns)[1], shares[min(turns)[1]]) if turns else None
 
     def charge(self, queue: int, jobs: int) -> None:
         """Advance the queue's virtual time."""
@@ -153,16 +152,20 @@ class Capacity:
         size: the number of slots.
         lent: more slots, in place of those that stuck threads hold.
         on_used_up: called when no more jobs may be started and the last one has ended.
+        on_look: called with queues of which those with wake markers should be marked as ready.
     """
 
     def __init__(self, size: int, order: Order, max_jobs: int | None = None) -> None:
         self.size = size
         self.lent = 0
         self.on_used_up: Callable[[], object] = lambda: None
+        self.on_look: Callable[[Sequence[Consumer]], object] = lambda _: None
+        self._looked_at = -math.inf
         self._unheld = size
         self._startable = math.inf if max_jobs is None else max_jobs
         self._order = order
         self._consumers: list[Consumer] = []
+        self._numbers: dict[Consumer, int] = {}
         self._held: list[int] = []
         self._suspect_is_out = False
         self._left_suspects: set[Consumer] = set()
@@ -183,7 +186,7 @@ class Capacity:
         more, self.lent = count - self.lent, count
         self._unheld += more
         if more > 0:
-            self.notify_all()
+            self.notify()
 
     def retire(self) -> None:
         """Allow no more jobs to be started."""
@@ -197,6 +200,7 @@ class Capacity:
 
     def join(self, consumer: Consumer) -> None:
         """Add a queue's fetcher. Fetchers must join in the order of their queues."""
+        self._numbers[consumer] = len(self._consumers)
         self._consumers.append(consumer)
         self._held.append(0)
 
@@ -211,21 +215,19 @@ class Capacity:
             consumer: the queue's fetcher.
             share: the share of all slots that it may take at most.
         """
-        queue = self._consumers.index(consumer)
-        is_alone = len(self._consumers) == 1
-        size = self.size + self.lent
-        most = size if is_alone else self._order.allowance(queue, self._ready(), self._held, size)
-        count = most - self._held[queue]
+        queue = self._numbers[consumer]
+        turn = self._turn()
+        count = turn[1] - self._held[queue] if turn and turn[0] == queue else 0
         if min(count, self.free) <= 0:
             return None
         reservation = self.take(consumer, min(count, math.ceil(self.size * share)))
         if self.free:
-            self.notify_all()  # other queues may take the rest
+            self.notify()  # another queue may take the rest
         return reservation
 
     def take(self, consumer: Consumer, count: int) -> Reservation:
         """Reserve up to `count` free slots, whichever queue may claim next."""
-        queue = self._consumers.index(consumer)
+        queue = self._numbers[consumer]
         count = min(count, self.free)
         self._unheld -= count
         self._startable -= count
@@ -244,9 +246,22 @@ class Capacity:
             for each in self._consumers:
                 each.mark_ready()
         if len(self._consumers) > 1:
-            for queue in self._order.to_check(self._ready()):
-                self._consumers[queue].mark_ready()
-        self._give_back(self._consumers.index(consumer), 1, suspect=suspect)
+            self._check([self._consumers[queue] for queue in self._order.to_check(self._ready())])
+        self._give_back(self._numbers[consumer], 1, suspect=suspect)
+
+    def _check(self, idle: Sequence[Consumer]) -> None:
+        """Have idle queues claim or, if these would be many claims, look which of them have wake markers."""
+        if len(idle) <= _MOST_CHECKED:
+            for consumer in idle:
+                consumer.mark_ready()
+        elif monotonic() - self._looked_at >= _LOOK_S:
+            self._looked_at = monotonic()
+            self.on_look(idle)
+
+    def pass_turn(self) -> None:
+        """Note that the queue that was to claim next has no more jobs."""
+        if self.free and len(self._consumers) > 1:
+            self.notify()
 
     def passed_over(self, consumer: Consumer) -> None:
         """Note that a claim left suspects behind, because the worker may hold only one. Check again once it is free."""
@@ -254,7 +269,7 @@ class Capacity:
             self._left_suspects.add(consumer)
         else:
             consumer.mark_ready()
-            self.notify_all()
+            self.notify()
 
     def return_unused(self, queue: int, count: int, *, suspect: bool) -> None:
         """Free the slots that a claim did not fill and, with `suspect`, the right to hold a suspect."""
@@ -263,12 +278,17 @@ class Capacity:
         self._startable += count
         self._give_back(queue, count, suspect=suspect)
 
-    def notify_all(self) -> None:
-        """Notify all fetchers and listeners of a change."""
-        for consumer in self._consumers:
-            consumer.notify()
+    def notify(self) -> None:
+        """Notify the fetcher that may claim next, and all listeners, of a change."""
+        if turn := self._turn():
+            self._consumers[turn[0]].notify()
         for listener in self._listeners:
             listener()
+
+    def _turn(self) -> Turn:
+        """Return which queue may claim next, and how many slots it may hold. One that is alone always may."""
+        size = self.size + self.lent
+        return (0, size) if len(self._consumers) == 1 else self._order.turn(self._ready(), self._held, size)
 
     def _ready(self) -> list[int]:
         return [queue for queue, consumer in enumerate(self._consumers) if consumer.is_ready]
@@ -282,7 +302,7 @@ class Capacity:
         self._unheld += count
         self._held[queue] -= count
         if count or (suspect and self.free):
-            self.notify_all()
+            self.notify()
         if self._startable <= 0:
             self._look_whether_used_up()
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from schedq.background.reconnecting_client import REFUSED_S, Availability, LogThrottle, ReconnectingClient
 from schedq.connection import redis_errors
-from schedq.connection.async_connection import AsyncConnection
+from schedq.connection.async_connection import AsyncConnection, cancelled
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.model.ids import new_request
 from schedq.model.settings import Settings
@@ -75,6 +76,7 @@ class Fetcher:
     """Claims the jobs of one queue and settles their attempts.
 
     Attributes:
+        client: its connection.
         dispatcher, in_flight: run the claimed jobs, and hold their attempts.
         is_ready: `pending` may contain jobs that can be claimed now, so queues of lower priority wait.
         notify: call it after a change; the fetcher then checks whether there is something to do.
@@ -84,7 +86,7 @@ class Fetcher:
     def __init__(self, queue: QueueBase, client: ReconnectingClient, context: WorkerContext, only: Only) -> None:
         self._settings = queue.settings
         self.wake_keys = queue.settings.keys.wakes_of(only)
-        self._client = client
+        self.client = client
         self._capacity = context.capacity
         self._takes_all = only is None
         self._ask = partial(claim.claim, queue.settings, worker=context.worker_id, only=only)
@@ -119,18 +121,19 @@ class Fetcher:
         return not (self.dispatcher.waiting or self._claims or self.in_flight)
 
     def mark_ready(self) -> None:
-        """Note that the queue may contain jobs. The caller must notify all fetchers afterwards."""
+        """Note that the queue may contain jobs. The caller must notify the capacity afterwards."""
         if self.state is IDLE or self.state is CLAIMING:
             self._become(READY)
 
     def look(self) -> None:
         """Check the queue now, because it may contain jobs."""
         self.mark_ready()
-        self._capacity.notify_all()
+        self._capacity.notify()
 
     def on_wake(self) -> None:
         """Handle the wake marker that was taken for this queue: it obliges the worker to claim, or to put it back."""
         self._owes_marker = True
+        self.notify()
         self.look()
 
     def close(self) -> None:
@@ -151,8 +154,8 @@ class Fetcher:
                 self._notified.clear()
                 if self._observers.is_watched:
                     self._observers.notify(Observer.went_round, self._settings.name)
-                if not self._client.is_connected:
-                    await _connect(self._settings, self._client, self._lost, self._throttle)
+                if not self.client.is_connected:
+                    await _connect(self._settings, self.client, self._lost, self._throttle)
                     self._resume(AWAY)
                 if self.state is IDLE and self.dispatcher.frees_places:
                     self._become(READY)  # the place that becomes free is for the next job of its gate
@@ -172,7 +175,7 @@ class Fetcher:
         while True:
             await self._flooded.wait()
             self._notified.clear()
-            reservation = self._reserve() if self.is_ready and self._client.is_connected else None
+            reservation = self._reserve() if self.is_ready and self.client.is_connected else None
             if reservation is None:
                 await self._notified.wait()
             else:
@@ -194,7 +197,7 @@ class Fetcher:
         owes, self._owes_marker = self._owes_marker, False
         if reservation is None:
             wake = [promote.wake(self._settings)] if owes else []
-            answers = await self._client.execute([*parcel.operations, *wake], self._lost)
+            answers = await self.client.execute([*parcel.operations, *wake], self._lost)
             self._resume(AWAY)
         else:
             answers = await self._claim(parcel.operations, reservation)
@@ -203,7 +206,7 @@ class Fetcher:
         refused = self.dispatcher.read(parcel, answers)
         if self.state is not CLOSED and (self.state is BEHIND) != self.dispatcher.is_behind:
             self._become(BEHIND if self.dispatcher.is_behind else READY)
-            self._capacity.notify_all()
+            self._capacity.notify()
         if self._siblings is not None:
             self._siblings.tell()
         if refused is not None:
@@ -227,7 +230,7 @@ class Fetcher:
         self._claims += 1
         began = monotonic()
         try:
-            *answers, answer = await self._client.execute([*operations, asked], lost)
+            *answers, answer = await self.client.execute([*operations, asked], lost)
             if isinstance(answer, StoreUnavailable):
                 lost()
                 self._unanswered += 1
@@ -254,6 +257,8 @@ class Fetcher:
         if self.state is CLAIMING or self.state is IDLE:
             more = READY if self._claims == 1 else CLAIMING
             self._become(more if claimed.has_more else IDLE)
+            if not claimed.has_more:
+                self._capacity.pass_turn()
         self._flooded.set() if claimed.has_more and is_full else self._flooded.clear()
         if self._observers.is_watched:
             self._observers.notify(Observer.claim_answered, self._settings.name, len(claimed.jobs), claimed.has_more)
@@ -267,7 +272,7 @@ class Fetcher:
         """Start the jobs that a claim still holds whose reply was lost or came too late."""
         while True:
             try:
-                jobs = await self._client.drive(claim.recover(self._settings, request))
+                jobs = await self.client.drive(claim.recover(self._settings, request))
                 break
             except UsageError:
                 raise
@@ -279,7 +284,7 @@ class Fetcher:
         reservation = self._capacity.take(self, len(jobs))
         self.dispatcher.start(jobs, reservation, is_closed=self.state is CLOSED)
         reservation.let_go()
-        self._capacity.notify_all()
+        self._capacity.notify()
 
     def _refused(self, error: SchedqError) -> None:
         """Handle a rejected claim: log it, and try again in a while.
@@ -299,13 +304,13 @@ class Fetcher:
         """Handle a lost connection. Other queues, perhaps on other servers, must not wait for this one meanwhile."""
         if self.state not in (AWAY, BEHIND, CLOSED):
             self._become(AWAY)
-        self._capacity.notify_all()
+        self._capacity.notify()
 
     def _resume(self, stopped_by: FetchState) -> None:
         """Continue claiming if this state had interrupted it."""
         if self.state is stopped_by:
             self._become(READY)
-            self._capacity.notify_all()
+            self._capacity.notify()
 
     def _become(self, state: FetchState) -> None:
         """Change the state; raises IllegalTransition if the table does not allow it."""
@@ -339,13 +344,14 @@ class WakeListener:
     def __init__(
         self, queue: QueueBase, availability: Availability, capacity: Capacity, fetchers: Mapping[str, Fetcher]
     ) -> None:
-        self._connection = AsyncConnection(queue.address, queue.settings, availability.accepted)
+        self._connection = AsyncConnection(queue.address, queue.settings, accepted=availability.accepted)
         self._availability = availability
         self._capacity = capacity
         self._throttle = LogThrottle()
         self._fetchers = fetchers
         self._wait_s = _FIRST_WAIT_S
         self._changed = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
         capacity.listen(self._changed.set)
 
     async def run(self) -> None:
@@ -359,6 +365,8 @@ class WakeListener:
                 else:
                     await self._block()
         finally:
+            if self._looking is not None:
+                await cancelled(self._looking)
             self._availability.forget(self)
             await self._connection.aclose()
 
@@ -395,10 +403,29 @@ class WakeListener:
                 await asyncio.sleep(REFUSED_S)
             self._look_everywhere()
 
+    def look_for_markers(self, wanted: Collection[object]) -> None:
+        """Check, in the background, which of these fetchers' queues have wake markers."""
+        keys = [key for key, fetcher in self._fetchers.items() if fetcher in wanted]
+        if keys and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look_for_markers(keys))
+
+    async def _look_for_markers(self, keys: Sequence[str]) -> None:
+        client = self._fetchers[keys[0]].client
+        with suppress(SchedqError):
+            if not await client.ask(_existing(*keys)):
+                return
+            for key, found in zip(keys, await client.execute([_existing(key) for key in keys]), strict=True):
+                if found:
+                    self._fetchers[key].look()
+
     def _look_everywhere(self) -> None:
         """Check every queue once, because a wake marker may have been lost with the connection."""
         for fetcher in dict.fromkeys(self._fetchers.values()):
             fetcher.look()
+
+
+def _existing(*keys: str) -> Operation[int]:
+    return Operation("look", None, (), ("EXISTS", *keys), int)
 
 
 async def _connect(

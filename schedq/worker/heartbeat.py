@@ -8,7 +8,7 @@ import os
 import random
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib import metadata
@@ -20,6 +20,7 @@ from schedq.errors import SchedqError, UsageError
 from schedq.logs import log
 from schedq.model import settings
 from schedq.model.ids import new_request
+from schedq.model.settings import Settings
 from schedq.model.tasks import NO_OPTIONS, TaskOptions
 from schedq.model.times import monotonic, wall
 from schedq.observer import Observer
@@ -77,6 +78,7 @@ class Heartbeat:
         on_other_data: called whenever Redis has other data than before.
         on_vacancy: called after each reply with the promoter's part that is vacant.
         only: the tasks whose jobs the worker takes.
+        here: the settings of all queues at the same server, if these heartbeats do what one is enough for.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class Heartbeat:
         on_other_data: Callable[[], None],
         on_vacancy: Callable[[promote.Part], None],
         only: Only,
+        here: Sequence[Settings],
     ) -> None:
         self._queue = queue
+        self._here = here
         self._settings = queue.settings
         self._client = client
         self._context = context
@@ -141,12 +145,13 @@ class Heartbeat:
         client, settings, context = self._client, self._settings, self._context
         losses = client.availability.losses
         beat = heartbeat.beat(settings, context.worker_id, self._facts | self._now())
-        # Write the queue's name each time, because no other process would if the list was lost. On a cluster the list
+        # Write the queues' names each time, because no other process would if the list was lost. On a cluster the list
         # is on another node.
-        name = [announce.enlist(settings)] if settings.listed and not settings.tagged else []
+        names = [each for each in self._here if each.listed and not each.tagged]
+        of_server = [heartbeat.policy()] * bool(self._here) + [announce.enlist(*names)] * bool(names)
         report = self._counts.report(settings, context.worker_id)
-        answer, policy, *rest = await client.execute([beat, heartbeat.policy(), *name, *report])
-        if refusal := self._counts.confirm(rest[len(name) :]):
+        answer, *rest = await client.execute([beat, *of_server, *report])
+        if refusal := self._counts.confirm(rest[len(of_server) :]):
             self._throttle.log(f"queue {settings.name}: figures of tasks", refusal)
         # A UsageError is a configuration mistake and ends the worker.
         if not (self._has_answered or isinstance(answer, UsageError)):
@@ -155,7 +160,8 @@ class Heartbeat:
         is_refused = isinstance(answer, SchedqError)
         if not is_refused:
             self._read(answer)
-        self._look_at_policy(policy)
+        if self._here:
+            self._look_at_policy(rest[0])
         # If one key is damaged, the others must still be written. The error is logged and the write tried again.
         options = self._queue.registry.options
         announced = options, dict(settings.gates)
@@ -188,10 +194,11 @@ class Heartbeat:
         """
         if isinstance(policy, SchedqError):
             return  # the Redis user may lack the permission
-        try:
-            handshake.check_policy(policy, self._settings, self._queue.address.label)
-        except UsageError as error:
-            self._throttle.log(f"queue {self._settings.name}", error)
+        for queue in self._here:
+            try:
+                handshake.check_policy(policy, queue, self._queue.address.label)
+            except UsageError as error:
+                self._throttle.log(f"queue {queue.name}", error)
 
     def _look_for_another_store(self, beat: heartbeat.Beat) -> None:
         """If Redis has other data than before, have everything written again that is normally written once."""

@@ -19,7 +19,8 @@ from functools import partial
 from typing import Final
 
 from schedq.background.promoter import Promoter
-from schedq.background.reconnecting_client import Availability, LogThrottle, ReconnectingClient
+from schedq.background.reconnecting_client import Availability, LogThrottle
+from schedq.background.shared_connections import SharedConnections, by_server
 from schedq.errors import SchedqError, UsageError
 from schedq.isolation.death import manner
 from schedq.logs import log
@@ -69,11 +70,9 @@ async def run_promoters(queues: Sequence[QueueBase]) -> None:
     """
     asked = asyncio.Event()
     _obey(asked.set)
-    availabilities: dict[str, Availability] = {}
-    daemons = [
-        _Daemon(queue, availabilities.setdefault(queue.address.label, Availability(queue.address.label)))
-        for queue in queues
-    ]
+    availabilities = {queue.address: Availability(queue.address.label) for queue in queues}
+    connections = [SharedConnections(here, availabilities[here[0].address]) for here in by_server(queues)]
+    daemons = [_Daemon(queue, shared) for shared in connections for queue in shared.queues]
     work = [asyncio.create_task(daemon.run()) for daemon in daemons]
     ready = asyncio.create_task(_say_when_ready(daemons))
     stop = asyncio.create_task(asked.wait())
@@ -86,6 +85,7 @@ async def run_promoters(queues: Sequence[QueueBase]) -> None:
             task.cancel()
         await asyncio.gather(stop, ready, *work, return_exceptions=True)
         await asyncio.gather(*(daemon.leave() for daemon in daemons), return_exceptions=True)
+        await asyncio.gather(*(shared.aclose() for shared in connections))
 
 
 async def _say_when_ready(daemons: Sequence[_Daemon]) -> None:
@@ -99,11 +99,13 @@ async def _say_when_ready(daemons: Sequence[_Daemon]) -> None:
 class _Daemon:
     """The promoter of one queue without application code. It uses the settings that the workers have stored."""
 
-    def __init__(self, queue: QueueBase, availability: Availability) -> None:
+    def __init__(self, queue: QueueBase, shared: SharedConnections) -> None:
         self.queue = queue
-        self._client = ReconnectingClient(queue, availability)
+        self._client = shared.client(queue)
         self._unknown = queue.settings.without_application()
-        self._promoter = Promoter(queue, self._client, self._unknown, self._read_settings)
+        self._promoter = Promoter(
+            queue, self._client, self._unknown, self._read_settings, due=shared.due, rest_s=shared.rest_s
+        )
         self._throttle = LogThrottle()
         self.answered = self._promoter.has_looked
 

@@ -9,9 +9,6 @@ from typing import Any, Final
 
 from schedq.aliases import WorkerAliases
 from schedq.background.observers import LoopObservers, Observers, WorkerObservers
-from schedq.background.promoter import Promoter
-from schedq.background.reconnecting_client import Availability, ReconnectingClient
-from schedq.background.registrar import Registrar
 from schedq.connection.resolver import in_thread
 from schedq.dependencies.lifespan import Resources
 from schedq.errors import UsageError
@@ -28,22 +25,20 @@ from schedq.worker.attempt import OPEN
 from schedq.worker.attempt_report import AttemptReport, JobLines
 from schedq.worker.burst import stop_when_done
 from schedq.worker.capacity import Capacity, make_order
-from schedq.worker.fetcher import Fetcher, WakeListener
-from schedq.worker.heartbeat import Heartbeat, version, worker_id
+from schedq.worker.heartbeat import version, worker_id
 from schedq.worker.isolated_call import run_isolated
 from schedq.worker.isolation_options import Isolation
-from schedq.worker.renewal import Renewal
+from schedq.worker.served import Served, wake_listeners
 from schedq.worker.siblings import Siblings
 from schedq.worker.stacks import Watchdog
 from schedq.worker.stuck import StuckSlot, StuckSlots
 from schedq.worker.threads import LoopThread, ThreadPool
-from schedq.worker.worker_context import Only, WorkerContext
+from schedq.worker.worker_context import WorkerContext
 
 _LAST_S: Final = 0.1
 """Seconds that a cancelled handler may take to end after its job was released, or if it can't be released."""
 _LEAST_PATIENCE_S: Final = 1.0
 """The minimum seconds that a handler which was asked to end may take, however short the grace period is."""
-_DEREGISTER_S: Final = 1.0
 _UNWIND_S: Final = 2.0
 """Seconds that a cancelled handler may take to end before its job is released without it."""
 _GOODBYE_S: Final = 5.0
@@ -51,82 +46,20 @@ _GOODBYE_S: Final = 5.0
 _LEAVE_S: Final = 3.0
 
 
-class QueueWorker:
-    """Everything that serves one queue in this worker: the fetcher on the worker's loop, the rest in the background.
-
-    Attributes:
-        client: the connection for the worker's loop.
-        background_client: the connection for the background loop.
-        only: the tasks whose jobs the worker takes.
-    """
-
-    def __init__(self, queue: QueueBase, availability: Availability, context: WorkerContext, only: Only) -> None:
-        self.queue = queue
-        self.only = only
-        self.availability = availability
-        self.client = ReconnectingClient(queue, availability)
-        self.fetcher = Fetcher(queue, self.client, context, only)
-        self.background_client = ReconnectingClient(queue, availability)
-        self.promoter = (
-            Promoter(queue, self.background_client, observers=context.background_observers, hears=True)
-            if context.promotes
-            else None
-        )
-        self.registrar = Registrar(queue, self.background_client)
-        self.heartbeat = Heartbeat(
-            queue,
-            self.background_client,
-            context,
-            self.fetcher.in_flight,
-            unknown=self.fetcher.dispatcher.unknown,
-            counts=self.fetcher.dispatcher.counts,
-            on_other_data=self.registrar.again,
-            on_vacancy=self.promoter.step_in if self.promoter else lambda _: None,
-            only=only,
-        )
-        self.renewal = Renewal(queue, self.fetcher.in_flight, asyncio.get_running_loop(), availability.accepted)
-        self.fetching: asyncio.Task[None] | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """There is nothing left to send, or the fetcher has ended and can't send it."""
-        return self.fetcher.is_settled or self.fetching is None or self.fetching.done()
-
-    def health(self) -> QueueHealth:
-        """Return how the queue is being served."""
-        return QueueHealth(self.queue.name, len(self.fetcher.in_flight), self.availability.lost_for_s)
-
-    def duties(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the coroutines to run in the background."""
-        work = [self.heartbeat.run(), self.registrar.run()]
-        return work if self.promoter is None else [*work, self.promoter.run()]
-
-    async def leave(self) -> None:
-        """Deregister from the queue, in the background, when its duties have ended."""
-        try:
-            async with asyncio.timeout(_DEREGISTER_S):
-                await self.heartbeat.leave(self.promoter.id if self.promoter else "")
-        except Exception as error:  # noqa: BLE001 - it exits anyway; its heartbeat expires
-            log.debug("queue %s: could not deregister: %s", self.queue.name, error)
-        finally:
-            await self.background_client.aclose()
-
-
 class Shutdown:
     """Shuts one worker down.
 
     Args:
         worker_id: names the worker in the log.
-        queue_workers: the worker's queues.
+        served: the worker's queues.
         grace: seconds that running jobs may take to finish after the first stop.
         stops: returns how often the worker was asked to stop.
     """
 
-    def __init__(
-        self, worker_id: str, queue_workers: Sequence[QueueWorker], grace: float, stops: Callable[[], int]
-    ) -> None:
+    def __init__(self, worker_id: str, served: Served, grace: float, stops: Callable[[], int]) -> None:
         self._worker_id = worker_id
-        self._queue_workers = queue_workers
+        self._served = served
+        self._queue_workers = served.queues
         self._grace = grace
         self._stops = stops
 
@@ -166,19 +99,16 @@ class Shutdown:
 
     async def leave(self, background: LoopThread) -> None:
         """Deregister from every queue, close all connections, and stop the threads."""
-        for each in self._queue_workers:
-            each.renewal.stop()
+        self._served.stop_renewals()
         try:
             async with asyncio.timeout(_LEAVE_S):
                 await background.cancel()
                 await asyncio.gather(*(background.run(each.leave()) for each in self._queue_workers))
+                await background.run(self._served.close_background())
         except (TimeoutError, RuntimeError):  # RuntimeError: its thread has ended
             log.warning("worker %s: its background thread does not end; abandoned", self._worker_id)
         await background.aclose()
-        await asyncio.gather(*(each.client.aclose() for each in self._queue_workers))
-        deadline = monotonic() + 1
-        while any(each.renewal.is_alive() for each in self._queue_workers) and monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await self._served.aclose()
 
     async def _unwind(self, handlers: Iterable[asyncio.Task[None]]) -> None:
         """Wait a while for handlers that were asked to end; after a second stop, only for a moment."""
@@ -260,9 +190,10 @@ class Worker(WorkerAliases):
         self._is_burst, self._grace, self._promotes, self._max_time = burst, grace, promotes, max_time
         self._resources: Resources | None = None
         self._stops, self._stop_asked = 0, asyncio.Event()
-        self._queue_workers: list[QueueWorker] = []
+        self._served = Served()
+        self._queue_workers = self._served.queues
         self._background: LoopThread
-        self._shutdown = Shutdown(self.id, self._queue_workers, grace, lambda: self._stops)
+        self._shutdown = Shutdown(self.id, self._served, grace, lambda: self._stops)
         self._stuck = StuckSlots(self.id, concurrency, max(grace, _LEAST_PATIENCE_S), self._stuck_changed, max_stuck)
 
     def stop(self) -> None:
@@ -318,14 +249,9 @@ class Worker(WorkerAliases):
         """Serve the queues until stopped."""
         context = self._make_context(resources)
         self._observed = WorkerObservers(self.observers, [(it.name, it.registry.observers) for it in self.queues])
-        availabilities = {
-            queue.address: Availability(queue.address.label, self._look_whether_served) for queue in self.queues
-        }
-        for queue, observers in zip(self.queues, self._observed.by_queue, strict=True):
-            own = context.observed_by(observers)
-            self._queue_workers.append(
-                QueueWorker(queue, availabilities[queue.address], own, self._selection.of(queue))
-            )
+        queues = zip(self.queues, self._observed.by_queue, strict=True)
+        given = {queue: (context.observed_by(some), self._selection.of(queue)) for queue, some in queues}
+        self._served.begin(given, self._look_whether_served)
         self._unanswered = len(self._queue_workers)
         self._observed.started(self.id)
         self._watchdog.watch([queue_worker.fetcher.in_flight for queue_worker in self._queue_workers])
@@ -334,7 +260,6 @@ class Worker(WorkerAliases):
         tasks: list[asyncio.Future[None]] = [asyncio.create_task(work) for work in self._loop_duties()]
         tasks += [self._background.run(work) for queue_worker in self._queue_workers for work in queue_worker.duties()]
         for queue_worker in self._queue_workers:
-            queue_worker.renewal.start()
             queue_worker.fetching = asyncio.create_task(queue_worker.fetcher.run())
             tasks.append(queue_worker.fetching)
         with forks.guarded():
@@ -439,23 +364,6 @@ class Worker(WorkerAliases):
         context.lines.close()
         await self._shutdown.leave(self._background)
         self._observed.notify(Observer.worker_stopped, self.id)
-
-
-def wake_listeners(queue_workers: Sequence[QueueWorker], capacity: Capacity) -> list[WakeListener]:
-    """Return what waits for the wake markers of these queues, with as few connections as possible.
-
-    One connection can wait for all queues on a server. On a cluster each queue needs its own: one command can't name
-    keys of two slots, even if both are on the same node.
-    """
-    places: dict[object, list[QueueWorker]] = {}
-    for queue_worker in queue_workers:
-        address = queue_worker.queue.address
-        places.setdefault(queue_worker if address.is_cluster else address, []).append(queue_worker)
-    listeners = []
-    for here in places.values():
-        fetchers = {key: each.fetcher for each in here for key in each.fetcher.wake_keys}
-        listeners.append(WakeListener(here[0].queue, here[0].availability, capacity, fetchers))
-    return listeners
 
 
 async def retire_after(seconds: float, worker_id: str, capacity: Capacity) -> None:

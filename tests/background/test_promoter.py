@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -285,3 +286,51 @@ def test_many_due_jobs_are_promoted_in_batches(queue: Handle) -> None:
 
     assert len(queue.places()["pending"]) == 1000
     assert time.monotonic() - began < 40
+
+
+class Resting:
+    """A promoter that rests after a tenth of a second without work."""
+
+    def __init__(self, queue: Handle, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("schedq.background.promoter._UNUSED_S", 0.1)
+        self._queue = queue
+        self.late_s: list[float] = []
+
+    async def run(self, act: Callable[[], float]) -> None:
+        """Wait until it rests, act, and record how late after the returned instant the job was promoted."""
+        link = ReconnectingClient(self._queue.queue, Availability("here"))
+        task = asyncio.create_task(Promoter(self._queue.queue, link, rest_s=50).run())
+        await asyncio.to_thread(until, lambda: self._queue.redis.exists(self._queue.keys.asleep))
+        due = act()
+        await asyncio.to_thread(until, lambda: self._queue.redis.zscore(self._queue.keys.wake, "1") is not None)
+        self.late_s.append(time.time() - due)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await link.aclose()
+
+
+def test_a_job_that_becomes_due_while_the_promoter_rests_is_on_time(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def schedule() -> float:
+        queue.enqueue(1, delay=0.3)
+        return time.time() + 0.3
+
+    resting = Resting(queue, monkeypatch)
+    asyncio.run(asyncio.wait_for(resting.run(schedule), 60))
+
+    assert -0.02 < resting.late_s[0] < 5
+
+
+def test_a_worker_that_dies_with_the_marker_is_noticed_within_a_second_although_the_promoter_rests(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_the_marker() -> float:
+        queue.enqueue(1)
+        queue.redis.zpopmin(queue.keys.wake)
+        return time.time()
+
+    resting = Resting(queue, monkeypatch)
+    asyncio.run(asyncio.wait_for(resting.run(take_the_marker), 60))
+
+    assert resting.late_s[0] < 5

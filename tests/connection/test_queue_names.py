@@ -8,6 +8,7 @@ import pytest
 
 from schedq import Queue
 from schedq.background.reconnecting_client import Availability
+from schedq.background.shared_connections import SharedConnections
 from schedq.connection import request as request_module
 from schedq.model.keys import QUEUES_KEY
 from schedq.worker.process import _Daemon
@@ -65,7 +66,8 @@ def test_a_promoter_puts_its_queue_on_the_list_again(
         queue = make_queue(at=server)
 
         async def main() -> None:
-            daemon = _Daemon(queue.queue, Availability("here"))
+            shared = SharedConnections([queue.queue], Availability("here"))
+            daemon = _Daemon(queue.queue, shared)
             await daemon._read_settings()
             await asyncio.to_thread(until, lambda: queue.redis.smembers(QUEUES_KEY))
             daemon.answered.set()
@@ -73,5 +75,6 @@ def test_a_promoter_puts_its_queue_on_the_list_again(
             await daemon._read_settings()
             await asyncio.to_thread(until, lambda: queue.redis.smembers(QUEUES_KEY) == {queue.name})
             await daemon.leave()
+            await shared.aclose()
 
         asyncio.run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from schedq import NewJob, UsageError
 from schedq.transitions import heartbeat, promote
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
+from tests.waiting import until
 
 
 def test_due_jobs_are_moved_to_pending_and_the_rest_stay(make_queue: MakeQueue, clock: Clock):
@@ -237,3 +239,108 @@ def test_a_promoter_that_leaves_makes_room_at_once(queue: Handle):
 
     assert queue.stats()["workers"] == 0
     assert queue._ask(promote.promote(queue.settings, 200, "b")).is_leader
+
+
+# -- a promoter that rests
+
+
+def rest(queue: Handle, holder: str = "a") -> promote.Promotion:
+    """A look of a promoter that would rest for 20 s."""
+    found: promote.Promotion = queue._ask(promote.promote(queue.settings, 200, holder, rest_ms=20_000))
+    return found
+
+
+@pytest.mark.parametrize("delay", [None, 3600])
+def test_the_promoter_of_an_unused_queue_may_rest_and_keeps_its_lease(queue: Handle, delay: float | None):
+    queue.gates.set("api", concurrency=1)
+    queue.redis.delete(queue.keys.wake)  # an idle worker has taken it
+    rest(queue)
+    if delay is not None:
+        queue.enqueue(1, delay=delay)
+
+    found = rest(queue)
+
+    assert found.wait_ms == 20_000
+    assert (found.next_due_ms is None) is (delay is None)
+    assert 79_000 < queue.redis.pttl(queue.keys.promoter) <= 80_000
+    assert queue.redis.get(queue.keys.asleep) == queue.keys.due
+    assert not rest(queue, "b").is_leader
+    assert queue._ask(promote.promote(queue.settings, 200, "a")).wait_ms == 0
+    assert queue.redis.pttl(queue.keys.promoter) <= 60_000
+
+
+def _is_running(queue: Handle) -> None:
+    queue.enqueue(1)
+    queue.claim(0)
+
+
+def _is_paused_with_jobs(queue: Handle) -> None:
+    queue.pause()
+    queue.enqueue(1)
+
+
+def _has_a_job_in_a_gate(queue: Handle) -> None:
+    queue.gates.set("api", concurrency=1)
+    queue.gates.pause("api")
+    queue.enqueue(1, gate="api")
+    queue.redis.delete(queue.keys.wake)  # an idle worker has taken it
+
+
+def _has_a_batch(queue: Handle) -> None:
+    with queue.batch("squares", queue.task(name="square")(lambda number: number)) as batch:
+        batch.add([1])
+    queue.complete(queue.claim(0), 1)
+
+
+def _has_a_schedule(queue: Handle) -> None:
+    queue.schedules.upsert("hourly", cron="0 * * * *", payload=1)
+
+
+def _has_a_marker(queue: Handle) -> None:
+    queue.redis.zadd(queue.keys.wake, {"1": 0})
+
+
+def _has_due_jobs(queue: Handle) -> None:
+    queue.enqueue(1, delay=0.001)
+    until(lambda: queue.redis.time()[1] > 0 and queue.stats()["now_ms"] > queue.stats()["next_due_ms"])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        _is_running,
+        _is_paused_with_jobs,
+        _has_a_job_in_a_gate,
+        _has_a_batch,
+        _has_a_schedule,
+        _has_a_marker,
+        _has_due_jobs,
+    ],
+)
+def test_it_does_not_rest_while_something_may_need_it(queue: Handle, use: Callable[[Handle], None]):
+    use(queue)
+
+    assert rest(queue).wait_ms == 0
+    assert not queue.redis.exists(queue.keys.asleep)
+
+
+def test_whoever_wakes_a_worker_calls_a_promoter_that_rests(queue: Handle):
+    heard = queue.redis.pubsub()
+    heard.subscribe(queue.keys.due)
+    heard.get_message(timeout=10)
+    rest(queue)
+
+    queue.enqueue_many([1, 2])
+
+    found = heard.get_message(timeout=10)
+    assert found is not None
+    assert found["data"] == "awake"
+    assert not queue.redis.exists(queue.keys.asleep)
+    assert heard.get_message(timeout=0.01) is None, "once is enough"
+    heard.close()
+
+
+def test_a_rest_is_never_longer_than_a_minute(queue: Handle):
+    found = queue._ask(promote.promote(queue.settings, 200, "a", rest_ms=3_600_000))
+
+    assert found.wait_ms == 60_000

@@ -13,7 +13,19 @@ from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
 from tests.transitions.scenes import one_door
 
-HINTS = {"wake", "wake_held", "log", "stats", "promoter", "standbys", "workers", "schedules", "tasks", "suspects"}
+HINTS = {
+    "wake",
+    "wake_held",
+    "log",
+    "stats",
+    "promoter",
+    "standbys",
+    "asleep",
+    "workers",
+    "schedules",
+    "tasks",
+    "suspects",
+}
 HINTS |= {"groups", "undos"}
 """Keys that only inform, count or speed things up never block a job."""
 

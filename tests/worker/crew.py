@@ -15,7 +15,7 @@ import pytest
 
 from schedq.transitions import scripts
 from schedq.worker import Worker
-from schedq.worker.worker import QueueWorker
+from schedq.worker.served import QueueWorker
 from tests.doors import Handle
 from tests.servers import Request, Server
 from tests.state import State

@@ -13,7 +13,7 @@ from schedq import JobCancelled, Queue, current_job
 from schedq.model.records import ClaimedJob
 from schedq.transitions import scripts
 from schedq.worker.attempt import Attempt, InFlight
-from schedq.worker.renewal import Renewal
+from schedq.worker.renewal import Held, Renewal
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.proxy import Proxy
@@ -76,7 +76,7 @@ def test_renewals_wait_for_their_replies_in_proportion_to_the_lease(visibility_m
     queue = Queue("mail", visibility_ms=visibility_ms)
 
     async def renewal() -> Renewal:
-        return Renewal(queue, InFlight(), asyncio.get_running_loop())
+        return Renewal([Held(queue, InFlight())], asyncio.get_running_loop())
 
     assert asyncio.run(renewal())._connection._reply_s == pytest.approx(reply_s, rel=0.01)
 
@@ -307,7 +307,7 @@ def test_a_failed_renewal_is_sent_again_at_once_and_then_soon(queue: Handle, mon
     answers = iter([False, False, False, True, False])
     held = InFlight()
     held.add(Attempt(ClaimedJob("a", None, 1, "mine.1")))
-    renewal = Renewal(queue.queue, held, asyncio.new_event_loop())
+    renewal = Renewal([Held(queue.queue, held)], asyncio.new_event_loop())
 
     def wait(seconds: float) -> bool:
         nonlocal now
@@ -324,3 +324,29 @@ def test_a_failed_renewal_is_sent_again_at_once_and_then_soon(queue: Handle, mon
     renewal._loop.close()
 
     assert waits == [1.0, 0.0, 0.2, 0.2, 1.0, 0.0]
+
+
+@pytest.mark.breaks("leases", because="those of one queue were replaced by a text")
+def test_the_leases_of_a_damaged_queue_keep_no_others_from_being_renewed(
+    make_queue: MakeQueue, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedq.worker.renewal._SENT_AT_ONCE", 2)
+    queues = [make_queue(name) for name in ("damaged", "mail", "reports")]
+    held = [Held(queue.queue, InFlight()) for queue in queues]
+    for queue, each in zip(queues, held, strict=True):
+        queue.enqueue(1)
+        job = queue.claim(timeout_ms=0)
+        each.in_flight.add(Attempt(job))
+        queue.redis.zadd(queue.keys.leases, {job.id: 1})
+    queues[0].redis.set(queues[0].keys.leases, "what is this")
+    loop = asyncio.new_event_loop()
+    renewal = Renewal(held, loop)
+
+    renewal._send()
+    renewal._connection.close()
+    loop.close()
+
+    ends = [queue.redis.zscore(queue.keys.leases, queue.redis.lindex(queue.keys.processing, 0)) for queue in queues[1:]]
+    assert all(end > time.time() * 1000 for end in ends)
+    queues[0].redis.delete(queues[0].keys.leases)
+    assert [line.partition(" can't be")[0] for line in logs()] == ["ERROR queue damaged: leases"]

@@ -15,7 +15,7 @@ from schedq import ClaimedJob, Discard, Fixed, Progress, current_job, track
 from schedq.model.progress import ProgressReport
 from schedq.transitions import scripts
 from schedq.worker.attempt import Attempt, InFlight
-from schedq.worker.renewal import REPORT_S, Renewal
+from schedq.worker.renewal import REPORT_S, Batch, Held, Renewal
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.servers import Request, Server
@@ -112,8 +112,8 @@ def test_the_last_report_reaches_a_redis_that_has_never_stored_a_report(queue: H
         current_job().progress(3)
 
     post = crew.start(queue)
-    until(lambda: post.queue_worker.renewal.is_alive())
-    post.queue_worker.renewal._report_at = float("inf")  # it would teach Redis the script
+    until(lambda: post.worker._served.renewals)
+    post.worker._served.renewals[0]._report_at = float("inf")  # it would teach Redis the script
 
     job = report.enqueue()
 
@@ -126,7 +126,7 @@ def test_an_attempt_that_begins_and_reports_during_a_renewal_is_not_forgotten(
 ) -> None:
     held = InFlight()
     sent: list[ProgressReport] = []
-    renewal = Renewal(queue.queue, held, asyncio.new_event_loop())
+    renewal = Renewal([Held(queue.queue, held)], asyncio.new_event_loop())
     reporter = held.reporters.add("new", "new.1")
 
     def begin() -> list[Attempt]:
@@ -137,9 +137,9 @@ def test_an_attempt_that_begins_and_reports_during_a_renewal_is_not_forgotten(
             reporter.set_progress(1, None, "")
         return found
 
-    def ask(attempts: Sequence[Attempt], reports: Sequence[ProgressReport] = ()) -> list[str]:
-        sent.extend(reports)
-        return ["OK"] * len(attempts)
+    def ask(batches: Sequence[Batch]) -> list[list[str]]:
+        sent.extend(report for batch in batches for report in batch.reports)
+        return [["OK"] * len(batch.attempts) for batch in batches]
 
     monkeypatch.setattr(held, "all", begin)
     monkeypatch.setattr(renewal, "_ask", ask)
@@ -400,7 +400,7 @@ def test_a_report_whose_reply_hangs_delays_no_renewal(queue: Handle, monkeypatch
     held, now, renewals = InFlight(), 0.0, [0.0]
     for name in ("loud", "silent"):
         held.add(Attempt(ClaimedJob(name, None, 1, f"{name}.1")))
-    renewal = Renewal(queue.queue, held, asyncio.new_event_loop())
+    renewal = Renewal([Held(queue.queue, held)], asyncio.new_event_loop())
     reporter = held.reporters.add("loud", "loud.1")
 
     def wait(seconds: float) -> bool:
@@ -411,12 +411,13 @@ def test_a_report_whose_reply_hangs_delays_no_renewal(queue: Handle, monkeypatch
             renewal.stop()
         return True
 
-    def ask(attempts: Sequence[Attempt], reports: Sequence[ProgressReport] = ()) -> list[str]:
+    def ask(batches: Sequence[Batch]) -> list[list[str]]:
         nonlocal now
-        if len(attempts) == 2:
+        count = sum(len(batch.attempts) for batch in batches)
+        if count == 2:
             renewals.append(now)
-        now += 0.0 if len(attempts) == 2 else renewal._reply_s
-        return ["OK"] * len(attempts)
+        now += 0.0 if count == 2 else renewal._reply_s
+        return [["OK"] * len(batch.attempts) for batch in batches]
 
     monkeypatch.setattr("schedq.worker.renewal.monotonic", lambda: now)
     monkeypatch.setattr(renewal, "_ask", ask)

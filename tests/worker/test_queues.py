@@ -270,3 +270,53 @@ def test_a_busy_worker_needs_no_marker_to_continue(queue: Handle, crew: Crew, ti
     queue.enqueue_many([{"task": "note"}] * 500)
 
     until(lambda: len(times) == 500)
+
+
+def test_a_worker_of_many_queues_has_few_connections_and_threads(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
+    queues = [make_queue(f"tenant{number}", visibility_ms=3000) for number in range(20)]
+    tasks = [gate.task(queue) for queue in queues]
+    before = threading.active_count()
+    crew.start(*queues, concurrency=20)
+    jobs = [task.enqueue() for task in tasks]
+
+    def renewed() -> bool:
+        ends = [queue.redis.zrange(queue.keys.leases, 0, 0, withscores=True) for queue in queues]
+        return all(found and found[0][1] > claimed_ms + 3500 for found in ends)
+
+    gate.until_held(20)
+    claimed_ms = time.time() * 1000
+    until(renewed)
+    found = queues[0].redis.client_list()
+    shared = [one["name"] for one in found if one["name"].startswith(("schedq-tenant0+", "schedq-tenant0-"))]
+    blocked = [one["name"] for one in found if one["cmd"] == "bzpopmin"]
+    threads = threading.active_count() - before
+    gate.open()
+
+    assert [job.result(60) for job in jobs] == ["held"] * 20
+    assert sorted(shared) == ["schedq-tenant0+19", "schedq-tenant0+19", "schedq-tenant0+19", "schedq-tenant0-due"]
+    assert len(blocked) <= 1
+    assert [one["name"] for one in found if one["name"].endswith("-due")] == ["schedq-tenant0-due"]
+    assert threads <= 4
+
+
+def test_a_busy_worker_of_many_queues_finds_a_job_of_an_earlier_one(make_queue: MakeQueue, crew: Crew) -> None:
+    ran: list[str] = []
+    queues = [make_queue(f"tenant{number}") for number in range(15)]
+    first, last = queues[3], queues[-1]
+    for queue in queues:
+
+        @queue.task(name="note")
+        async def note(name: str) -> None:
+            if len(ran) == 20:
+                first.enqueue({"task": "note", "args": ["first"]}, job_id="urgent")
+            ran.append(name)
+            await asyncio.sleep(0.005)
+
+    last.enqueue_many([{"task": "note", "args": ["last"]} for _ in range(100)])
+    crew.start(*queues, concurrency=1)
+
+    with first.server.requests() as requests:
+        until(lambda: len(ran) == 101)
+
+    assert 20 < ran.index("first") < 90
+    assert len(asked(requests, queues[5], "claim")) < 10, "a queue without jobs is not asked after each job"

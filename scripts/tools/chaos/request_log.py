@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from schedq.background.reconnecting_client import ReconnectingClient
-from schedq.model.progress import ProgressReport
+from schedq.errors import SchedqError
 from schedq.model.records import Settlement
 from schedq.transitions import Operation
 from schedq.transitions.promote import Promotion
 from schedq.transitions.scripts import header
-from schedq.worker.attempt import Attempt
-from schedq.worker.renewal import Renewal
+from schedq.worker.renewal import Batch, Renewal
 from scripts.tools.chaos.record import Recorder, now
 
 
@@ -58,12 +57,15 @@ class RequestLog:
                 self._replied(operation, number, reply, began, sendings)
             return replies
 
-        def renewed(renewal: Renewal, batch: list[Attempt], reports: Sequence[ProgressReport] = ()) -> list[str]:
+        def renewed(renewal: Renewal, batches: Sequence[Batch]) -> list[list[str] | SchedqError]:
             began = now()
-            words = ask(renewal, batch, reports)
-            renewals = [(a.job.id, a.job.claim_token, word) for a, word in zip(batch, words, strict=True)]
-            self._write("renewed", began, now(), renewals)
-            return words
+            found = ask(renewal, batches)
+            ended = now()
+            for batch, words in zip(batches, found, strict=True):
+                if not isinstance(words, SchedqError):
+                    pairs = zip(batch.attempts, words, strict=True)
+                    self._write("renewed", began, ended, [(a.job.id, a.job.claim_token, word) for a, word in pairs])
+            return found
 
         ReconnectingClient.execute = heard  # type: ignore[method-assign,assignment]
         Renewal._ask = renewed  # type: ignore[method-assign,assignment]

@@ -81,10 +81,15 @@ class _Jumps(selectors.DefaultSelector):
 class _Silence:
     """Replaces the subscription to `due`: no job becomes due here."""
 
+    is_used = True
+
     async def subscribe(self, channel: str, hearing: Callable[[str], None]) -> None:
         hearing("")
 
-    async def aclose(self) -> None:
+    async def unsubscribe(self, channel: str, hearing: Callable[[str], None]) -> None:
+        pass
+
+    def renew(self, losses: int) -> None:
         pass
 
 
@@ -154,8 +159,8 @@ class Candidates:
 
     def start(self) -> None:
         """Start one more."""
-        promoter = Promoter(self._queue, cast(ReconnectingClient, self._wire), hears=self._beats)
-        promoter._subscription = cast(PubSub, _Silence())
+        client, due = cast(ReconnectingClient, self._wire), cast(PubSub, _Silence())
+        promoter = Promoter(self._queue, client, hears=self._beats, due=due)
         work = [promoter.run()]
         if self._beats:
             work.append(self._beat(promoter))

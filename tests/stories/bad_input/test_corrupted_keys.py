@@ -41,6 +41,7 @@ SEEN = {
     "task_stats": "served without",
     "tasks": "served without",
     "standbys": "served without",
+    "asleep": "served without",
     "suspects": "served without",
     "lanes": "served without",
     "unique_keys": "served without",

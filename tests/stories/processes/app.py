@@ -45,10 +45,9 @@ if os.environ.get("APP_WAITS_FOR_SIBLINGS"):  # so that the result does not depe
         setattr(siblings, name, 60.0)
 
 if os.environ.get("APP_LONG_GOODBYES"):  # a worker that stops has a minute for deregistering, instead of a second
-    from schedq.worker import worker
+    from schedq.worker import served, worker
 
-    for name in ("_DEREGISTER_S", "_LEAVE_S"):
-        setattr(worker, name, 60.0)
+    served._DEREGISTER_S = worker._LEAVE_S = 60.0  # type: ignore[misc]
 
 queue = made(os.environ.get("APP_REDIS"), json.loads(os.environ.get("APP_SETTINGS", "{}")))
 bare = Queue("bare")
