@@ -37,6 +37,8 @@ _UNKNOWN_COMMAND: Final = r"(?i)(unknown|unsupported) (redis )?command( called|,
 """The texts of errors about a command that is missing or was renamed."""
 _BAD_CERTIFICATE: Final = r"certificate verify failed: (?P<why>.*?)\.? \(_ssl"
 """The text of errors of Python's ssl module about an untrusted certificate."""
+_WAIT_ON_REPLICA: Final = "cannot be used with replica instances"
+"""In the errors of WAIT and WAITAOF on a replica, which have no code of their own."""
 
 
 def is_transient(error: Exception) -> bool:
@@ -86,7 +88,7 @@ def is_demoted(reply: object) -> bool:
 
     A primary without replicas (NOREPLICAS) may have been replaced by the Sentinels; it notices only seconds later.
     """
-    return isinstance(reply, exceptions.ResponseError) and _code(reply) in _DEMOTED
+    return isinstance(reply, exceptions.ResponseError) and (_code(reply) in _DEMOTED or _WAIT_ON_REPLICA in str(reply))
 
 
 def is_unknown_command(error: Exception) -> bool:

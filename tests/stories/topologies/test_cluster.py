@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from redis.crc import key_slot
 
-from schedq import Queue, StoreUnavailable, WorkflowContext
+from schedq import NotAcknowledged, Queue, StoreUnavailable, WorkflowContext
 from schedq.model.keys import QUEUES_KEY
 from schedq.model.records import ClaimedJob
 from tests.doors import in_thread
@@ -238,6 +240,34 @@ def test_an_idle_worker_notices_that_its_queue_has_moved(cluster: Cluster, make_
 
 
 # -- a node dies
+
+
+def test_a_producer_that_waits_for_the_replica_follows_it_when_it_becomes_the_primary(open_queue: OpenQueue):
+    """The old primary keeps the connection, and rejects WAIT in words of its own."""
+    with Cluster(3, replicas=1) as cluster:
+        first, replica = cluster.nodes[0], cluster.nodes[3]
+        queue = open_queue(cluster.name_at(first), cluster.url, durability="replicated", retry_for=1)
+
+        async def produce() -> None:
+            async with queue.aio as aio:
+                await aio.enqueue("known to work")
+                replica.freeze()
+                with pytest.raises(NotAcknowledged):
+                    await aio.enqueue("not acknowledged")
+                replica.thaw()
+                assert has_all(first)
+                ask(replica, "CLUSTER FAILOVER")
+                until(lambda: info(first, "replication").get("master_link_status") == "up")
+                cluster.wait_for_peace()
+
+                for _ in range(30):  # a busy machine confirms late
+                    with suppress(NotAcknowledged):
+                        await aio.enqueue("to the new primary", job_id="new")
+                        break
+
+        asyncio.run(produce())
+
+        assert "new" in state(cluster, queue).ids("pending")
 
 
 class Served:
