@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from scripts.tools.chaos import isolated, limits, outbox, report, workflows
+from scripts.tools.chaos import cluster, isolated, limits, outbox, report, workflows
 from scripts.tools.chaos.faketime import MissingError, library, preloaded
 from scripts.tools.chaos.faults import INTERVALS_S, SCENES
 from scripts.tools.chaos.run import Options, failed, run
@@ -65,6 +65,12 @@ MOST_SHOWN = 20
     help="Instead: workflows, batches and chains of all kinds; judged by what handlers recorded.",
 )
 @click.option(
+    "--cluster",
+    "is_cluster",
+    is_flag=True,
+    help="Instead: a cluster of four primaries with replicas, whose nodes die, stop and hand over, while slots move.",
+)
+@click.option(
     "--handbook", "for_handbook", is_flag=True, help="Write the handbook's table from the recorded soak; runs nothing."
 )
 def main(
@@ -80,6 +86,7 @@ def main(
     orders: int | None,
     has_limits: bool,
     has_workflows: bool,
+    is_cluster: bool,
     for_handbook: bool,
 ) -> None:
     """Kill, freeze and disconnect real processes; check that no job is lost or repeated without reason."""
@@ -93,10 +100,9 @@ def main(
         _end(*isolated.run(seconds, seed, min(rate, isolated.MOST_RATE)))
     if orders:
         _end(*outbox.run(orders, seed))
-    if has_limits:
-        _end(*limits.run(seconds, seed, min(rate, limits.MOST_RATE), keeps=keep))
-    if has_workflows:
-        _end(*workflows.run(seconds, seed, min(rate, workflows.MOST_RATE), keeps=keep))
+    for is_chosen, mode in ((has_limits, limits), (has_workflows, workflows), (is_cluster, cluster)):
+        if is_chosen:
+            _end(*mode.run(seconds, seed, min(rate, mode.MOST_RATE), keeps=keep))
     faketime = _faketime()
     announced("scripts/chaos", None if faketime is None else preloaded(faketime))
     result, complaints = run(Options(seconds, seed, rate, faketime, also, keep, leave_out))

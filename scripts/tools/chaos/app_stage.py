@@ -8,12 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import redis
 
 from scripts.tools.chaos import logs
-from scripts.tools.chaos.limits_verdict import Findings
 from scripts.tools.chaos.stage import Stage
 from scripts.tools.chaos.storm import Storm
 from tests.state import State
@@ -89,6 +88,13 @@ def drain(stage: Stage, storm: Storm, *prefixes: str, is_over: Callable[[redis.R
                 break
         time.sleep(0.1)
     return time.monotonic() - began
+
+
+class Findings(Protocol):
+    """What a run has shown."""
+
+    def say(self, kind: str, text: str) -> None:
+        """Record a fault."""
 
 
 def judge_laws(state: State, found: Findings) -> None:

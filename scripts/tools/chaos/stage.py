@@ -142,8 +142,7 @@ class Stage:
         paths = [str(ROOT)]
         if self.also is not None and name.startswith("worker") and number % 2:
             paths.insert(0, str(self.folder / "also"))
-        # By name, because the lookup of a host is a part of connecting that can fail, too.
-        url = self.network.url(name).replace("//127.0.0.1", f"//{USER}:{PASSWORD}@localhost")
+        url = self._url(name)
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SCHEDQ_", "REDIS_"))}
         environment |= {
             "CHAOS_FOLDER": str(self.folder),
@@ -199,6 +198,11 @@ class Stage:
         with suppress(FileNotFoundError), (self.folder / f"{part.key}.jsonl").open() as lines:
             return any(line.startswith(_ANSWERS) for line in lines)
         return False
+
+    def _url(self, name: str) -> str:
+        """Where a process finds Redis."""
+        # By name, because the lookup of a host is a part of connecting that can fail, too.
+        return self.network.url(name).replace("//127.0.0.1", f"//{USER}:{PASSWORD}@localhost")
 
     def _command(self, name: str, url: str, number: int) -> list[str]:
         if name.startswith("worker"):

@@ -71,7 +71,7 @@ class Cluster:
 
     def wait_for_peace(self) -> None:
         """Wait until all running nodes serve all slots, and agree on their owners."""
-        until(self._is_at_peace, within=PATIENCE_S)
+        until(self.is_at_peace, within=PATIENCE_S)
 
     # -- moving a slot
 
@@ -123,7 +123,8 @@ class Cluster:
             known = client.execute_command("CLUSTER NODES")
         return len(known) == len(self.nodes) and not any("handshake" in one["flags"] for one in known.values())
 
-    def _is_at_peace(self) -> bool:
+    def is_at_peace(self) -> bool:
+        """Whether all running nodes serve all slots, and agree on their owners."""
         views = set()
         for node in self.nodes:
             if node.is_running:
