@@ -84,7 +84,7 @@ LAYOUT: Final = {
     "tasks": "hash",
     "promoter": "string",
     "standbys": "hash",
-    "asleep": "string",
+    "asleep": "hash",
     "task_stats": "hash",
     "samples": "list",
     "paused": "string",

@@ -51,7 +51,7 @@ _KEYS: Final = {
         "when a worker dies, a job enqueued by name follows the queue's settings instead of its task's",
     ),
     "standbys": ("hash", "standby promoters lose their order and delete the key"),
-    "asleep": ("string", "a promoter that rests notices late that a worker died before it took a job"),
+    "asleep": ("hash", "the promoter does not rest while the queue is unused"),
     "promoter": ("string", "no process can become the promoter: delayed jobs wait for claims"),
     "paused": ("string", "the queue counts as paused"),
     "log": ("stream", "moves and actions are no longer recorded"),

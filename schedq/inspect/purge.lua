@@ -6,7 +6,7 @@ that belongs to a gate leaves its place there; claims and the promoter look at i
 
 A run that has something to undo is cancelled instead, so it does that first; it is not counted.
 
-KEYS  source (list or zset), leases (zset), stats (hash), resting (zset), groups (zset), wake (zset), paused (string), asleep (string),
+KEYS  source (list or zset), leases (zset), stats (hash), resting (zset), groups (zset), wake (zset), paused (string), asleep (hash),
       promoter (string)
 ARGV  jobs, clock, gate_keys, group_keys, due_channel
       before (number): jobs enqueued by then are deleted, ms; '' for now

@@ -143,7 +143,7 @@ class QueueKeys:
     standbys = Key()
     """HASH of the processes that take over if the promoter dies, and until when each counts as alive."""
     asleep = Key()
-    """STRING that exists while the promoter rests: the channel on which it is called when a worker is woken."""
+    """HASH that exists while the promoter rests: the `channel` on which it is called when a worker is woken."""
     task_stats = Key()
     """HASH of what workers count of each task: `t:TASK` for all time, `hMS:TASK` and `mMS:TASK` for the hour and the
     five minutes that begin at that instant; values as in `model/task_stats.py`."""

@@ -7,7 +7,7 @@ was recorded. Overlap is decided by the state of the last run's job. The first w
 memory is full, so then everything fails, and the slots stay due.
 
 KEYS  schedules (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list),
-      broken (list), stats (hash), wake (zset), paused (string), asleep (string), promoter (string), log (stream), held (zset),
+      broken (list), stats (hash), wake (zset), paused (string), asleep (hash), promoter (string), log (stream), held (zset),
       resting (zset), groups (zset)
 ARGV  jobs, clock, events, log_size, due_channel, group_keys, definitions, failed_history (number), failed_ttl_ms,
       min_keep_ms (number)

@@ -1,7 +1,7 @@
 --[[
 Enqueue a job of a schedule now, in addition to its slots; it counts as the last run, but not towards max_runs.
 
-KEYS  pending (list), stats (hash), wake (zset), paused (string), asleep (string), log (stream), schedule (hash)
+KEYS  pending (list), stats (hash), wake (zset), paused (string), asleep (hash), log (stream), schedule (hash)
 ARGV  jobs, clock, log_size
       id: the schedule
       job_id: a new id

@@ -9,7 +9,7 @@ come, or when there are too many, unless its run may still read it. Of one that 
 can say how that one is; see transitions/stand_ins.py.
 
 KEYS  groups (zset), pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), held (zset),
-      resting (zset), stats (hash), wake (zset), paused (string), asleep (string), log (stream)
+      resting (zset), stats (hash), wake (zset), paused (string), asleep (hash), log (stream)
 ARGV  jobs, clock, events, log_size, group_keys, failed_history (number), failed_ttl_ms, min_keep_ms (number)
       request: a new id, for the cancelled jobs
       most_kept (number): how many groups that have ended are kept at most

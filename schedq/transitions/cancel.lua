@@ -5,7 +5,7 @@ If `pending` is longer than 10,000, the entry stays there, and the claim that re
 list would block all other clients. A run that has something to undo does that first: it is asked to, whether it waits or runs.
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), cancelled (list), stats (hash), log (stream),
-      held (zset), resting (zset), groups (zset), wake (zset), paused (string), asleep (string)
+      held (zset), resting (zset), groups (zset), wake (zset), paused (string), asleep (hash)
 ARGV  jobs, clock, events, log_size, group_keys
       request: a new id, by which a repeated request is recognized
       id: the job

@@ -1,7 +1,7 @@
 --[[
 Call a group off: no job of it is made from now on. The promoter cancels those that wait or run, a page at a time.
 
-KEYS  groups (zset), promoter (string), wake (zset), paused (string), asleep (string)
+KEYS  groups (zset), promoter (string), wake (zset), paused (string), asleep (hash)
 ARGV  clock, due_channel, group_keys
       name: of the group
       generation: only a group of this one; '' for any

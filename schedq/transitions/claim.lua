@@ -22,7 +22,7 @@ KEYS  pending (list), processing (list), leases (zset), delayed (zset), wake (zs
       paused_tasks (hash), held (zset), gates (hash)
 RARE  failed (list), broken (list), stats (hash), log (stream), suspects (zset), cancelled (list), lanes (hash),
       wake_held (zset), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash), groups (zset),
-      gate_keys (prefix), group_keys (prefix), wakes (prefix), asleep (string)
+      gate_keys (prefix), group_keys (prefix), wakes (prefix), asleep (hash)
 ARGV  prefix, jobs, clock, events, log_size
       request: a new id; the tokens of the claimed jobs begin with it
       limit (number): the most jobs to claim

@@ -4,7 +4,7 @@ Write the limits of a gate: those that the code gives it, or those that an opera
 A change has to reach keys that are full or rest under the old limits. The promoter looks at all lanes again, from the
 mark that this script leaves; until it is done, such keys may wait longer than the new limits say, but never less.
 
-KEYS  gates (hash), gate_turns (hash), resting (zset), log (stream), promoter (string), wake (zset), paused (string), asleep (string)
+KEYS  gates (hash), gate_turns (hash), resting (zset), log (stream), promoter (string), wake (zset), paused (string), asleep (hash)
 ARGV  clock, log_size, due_channel
       gate: its name, or '' for the queue itself
       by: code | set | reset | remove

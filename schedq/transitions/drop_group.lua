@@ -1,7 +1,7 @@
 --[[
 Delete the record of a group, a page at a time. Its children are jobs like any others from then on.
 
-KEYS  groups (zset), pending (list), delayed (zset), stats (hash), wake (zset), paused (string), asleep (string)
+KEYS  groups (zset), pending (list), delayed (zset), stats (hash), wake (zset), paused (string), asleep (hash)
 ARGV  jobs, clock, group_keys
       name: of the group
       before (number): only a group that began by then, ms; '' for any

@@ -12,7 +12,7 @@ again: WAIT and WAITAOF only cover writes of their own connection, so without a 
 wrongly.
 
 KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string)
-RARE  completed (list), failed (list), cancelled (list), promoter (string), held (zset), asleep (string)
+RARE  completed (list), failed (list), cancelled (list), promoter (string), held (zset), asleep (hash)
 ARGV  prefix, jobs, clock, due_channel, max_pending (number)
       whose_ids: 0 if all are generated, 1 if some are the caller's, 2 if some of those are to be reused
       new_jobs...: per job: id, payload, 'in' | 'at', milliseconds, count of option values, option field, value, ...

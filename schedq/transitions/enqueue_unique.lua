@@ -17,7 +17,7 @@ moves it to `wait` ms from now, but no more than `most_wait` ms after its enqueu
 if another one holds its key, whatever its rule says.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), stats (hash), wake (zset),
-      paused (string), asleep (string), promoter (string), held (zset), unique_keys (hash), lanes (hash), gates (hash),
+      paused (string), asleep (hash), promoter (string), held (zset), unique_keys (hash), lanes (hash), gates (hash),
       open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash)
 ARGV  jobs, clock, due_channel, gate_keys, max_pending (number)
       gate_limits: the limits of gates as a JSON object, by their names; or ''

@@ -8,7 +8,7 @@ once. The group ends in this script if nothing is left to do, as in one without 
 A note in the record says what the length of `items` and the total will be, before the items are added. If an error ends the
 script in between, the length shows whether they were.
 
-KEYS  groups (zset), pending (list), delayed (zset), stats (hash), wake (zset), paused (string), asleep (string), promoter (string),
+KEYS  groups (zset), pending (list), delayed (zset), stats (hash), wake (zset), paused (string), asleep (hash), promoter (string),
       gates (hash)
 ARGV  jobs, clock, due_channel, group_keys
       name: of the group

@@ -2,7 +2,7 @@
 Pause a gate or a key of a gate, hold it for a while, or resume it. Running jobs continue. Since when it is paused is
 noted for people.
 
-KEYS  gates (hash), gate_holds (zset), resting (zset), log (stream), promoter (string), wake (zset), paused (string), asleep (string),
+KEYS  gates (hash), gate_holds (zset), resting (zset), log (stream), promoter (string), wake (zset), paused (string), asleep (hash),
       gate_turns (hash)
 ARGV  clock, log_size, due_channel
       name: "GATE", or "GATE KEY"

@@ -10,7 +10,7 @@ of them have places, which they keep by looking regularly, and the others take t
 
 KEYS  pending (list), delayed (zset), processing (list), leases (zset), broken (list), stats (hash), wake (zset),
       promoter (string), workers (zset), schedules (zset), held (zset), gates (hash), groups (zset)
-RARE  paused (string), asleep (string), standbys (hash), paused_tasks (hash), lanes (hash), wake_held (zset), open_gates (zset),
+RARE  paused (string), asleep (hash), standbys (hash), paused_tasks (hash), lanes (hash), wake_held (zset), open_gates (zset),
       resting (zset), gate_holds (zset), gate_turns (hash), gate_keys (prefix), wakes (prefix)
 ARGV  prefix, jobs, clock, due_channel
       limit (number): the most jobs to promote
@@ -23,7 +23,8 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
          woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again
          or for which the holder rests, the next instant at which a group needs attention, or ''}
 ]]
-local MOST_ROUSED, MOST_REST_MS = 100, 60000
+local MOST_ROUSED = 100
+local MOST_REST_MS = 60000
 --@include clock
 --@include checks
 --@include numbers
@@ -160,9 +161,11 @@ if next_rest ~= '' and (first == '' or tonumber(next_rest) < tonumber(first)) th
 local rest = 0
 local is_unused = found % 4 == 0 and group_at == '' and slot == '' and first_end == '' and unleased == 0
 if rest_ms and is_unused and moved == 0 and redis.call('LLEN', pending) == 0 then
-  rest = math.min(rest_ms, MOST_REST_MS)
   allow_when_full(leases)
-  redis.call('SET', asleep, due_channel, 'PX', rest)
-  redis.call('PEXPIRE', promoter, rest + lease_ms)
+  if type(redis.pcall('HSET', asleep, 'channel', due_channel)) == 'number' then
+    rest = math.min(rest_ms, MOST_REST_MS)
+    redis.call('PEXPIRE', asleep, rest)
+    redis.call('PEXPIRE', promoter, rest + lease_ms)
+  end
 end
 return {word, now, moved, (due == limit or has_roused) and 1 or 0, first, first_end, unleased, alive, slot, woken_for, 1, rest, group_at}

@@ -17,10 +17,10 @@ A job that belongs to a gate leaves its place there, and goes back to the front 
 any more, because its record vanished, are freed, and a page of the lanes is looked at in each pass; see shared/gates.lua.
 
 KEYS  processing (list), leases (zset), pending (list), delayed (zset), completed (list), failed (list),
-      cancelled (list), broken (list), stats (hash), wake (zset), paused (string), asleep (string), promoter (string), log (stream),
-      tasks (hash), held (zset), lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset),
-      gate_turns (hash), groups (zset), undos (zset)
-ARGV  jobs, clock, events, log_size, due_channel, gate_keys, group_keys
+      cancelled (list), stats (hash), wake (zset), paused (string), log (stream), tasks (hash), held (zset), lanes (hash),
+      gates (hash), resting (zset), gate_turns (hash), groups (zset), undos (zset)
+RARE  broken (list), asleep (hash), promoter (string), open_gates (zset), gate_holds (zset)
+ARGV  prefix, jobs, clock, events, log_size, due_channel, gate_keys, group_keys
       limit (number): the most leases to look at
       visibility_ms (number), max_attempts (number), completed_history (number), failed_history (number),
       failed_ttl_ms, min_keep_ms (number)

@@ -8,7 +8,7 @@ left to undo, it runs again from its beginning, without a record.
 The longer the two lists, the fewer jobs a call takes, because it searches them for each job that is not among the
 oldest.
 
-KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset), paused (string), asleep (string), log (stream),
+KEYS  pending (list), failed (list), cancelled (list), stats (hash), wake (zset), paused (string), asleep (hash), log (stream),
       leases (zset), unique_keys (hash), groups (zset)
 ARGV  jobs, clock, log_size, group_keys
       request: a new id, by which a repeated request is recognized

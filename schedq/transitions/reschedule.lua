@@ -3,7 +3,7 @@ Change when a delayed job is due. If the new instant has passed, the job runs no
 
 What a suspended run waits for is fixed, so it can only be woken: it looks again.
 
-KEYS  pending (list), delayed (zset), leases (zset), stats (hash), wake (zset), paused (string), asleep (string), promoter (string), log (stream)
+KEYS  pending (list), delayed (zset), leases (zset), stats (hash), wake (zset), paused (string), asleep (hash), promoter (string), log (stream)
 ARGV  jobs, clock, log_size, due_channel
       request: a new id, by which a repeated request is recognized
       id: the job

@@ -1,7 +1,7 @@
 --[[
 Allow claims again, and wake a worker.
 
-KEYS  paused (string), asleep (string), pending (list), wake (zset), log (stream)
+KEYS  paused (string), asleep (hash), pending (list), wake (zset), log (stream)
 ARGV  clock, log_size
 Returns  1 if the queue was paused, else 0
 ]]

@@ -5,7 +5,7 @@ A call puts back at most `limit` jobs, the newest first, since each comes before
 are back, claims take the jobs of this lane before any others, so that their order is kept. If the caller dies meanwhile,
 they take all of them from there.
 
-KEYS  paused_tasks (hash), held (zset), lanes (hash), pending (list), wake (zset), paused (string), asleep (string), log (stream),
+KEYS  paused_tasks (hash), held (zset), lanes (hash), pending (list), wake (zset), paused (string), asleep (hash), log (stream),
       resting (zset), gate_turns (hash)
 ARGV  clock, log_size
       task: its name

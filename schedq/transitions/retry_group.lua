@@ -4,7 +4,7 @@ time; until the last page the group is not closed.
 
 A failure whose item is not known stays one. What ends in the old generation changes nothing.
 
-KEYS  groups (zset), promoter (string), wake (zset), paused (string), asleep (string)
+KEYS  groups (zset), promoter (string), wake (zset), paused (string), asleep (hash)
 ARGV  clock, due_channel, group_keys
       name: of the group
       generation: a new one; the same in all pages

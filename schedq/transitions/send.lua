@@ -4,7 +4,7 @@ Put a message into a box of a job that has not finished, and wake its run if it 
 A message whose id is among the last 100 of its topic changes nothing. When memory is full, Redis refuses it. A job that has
 begun no run may be one of a plain task, which takes no messages: the workers know, and perhaps the caller.
 
-KEYS  pending (list), delayed (zset), leases (zset), stats (hash), wake (zset), paused (string), asleep (string), log (stream), workers (zset)
+KEYS  pending (list), delayed (zset), leases (zset), stats (hash), wake (zset), paused (string), asleep (hash), log (stream), workers (zset)
 ARGV  jobs, worker_keys, clock, log_size, silence_ms (number)
       id: the job
       topic

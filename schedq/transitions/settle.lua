@@ -20,7 +20,7 @@ limited job goes back to the front of its lane, as a released one does, and its 
 KEYS  processing (list), leases (zset), completed (list), stats (hash), log (stream), groups (zset)
 RARE  pending (list), delayed (zset), failed (list), cancelled (list), wake (zset), paused (string), promoter (string),
       held (zset), lanes (hash), gates (hash), open_gates (zset), resting (zset), gate_holds (zset), gate_turns (hash),
-      gate_keys (prefix), group_keys (prefix), undos (zset), asleep (string)
+      gate_keys (prefix), group_keys (prefix), undos (zset), asleep (hash)
 ARGV  prefix, jobs, clock, events, log_size, due_channel, completed_ttl_ms, failed_ttl_ms, completed_history (number),
       failed_history (number), min_keep_ms (number)
       claims (flag): the caller claims right after this, so it need not wake a worker for places that become free

@@ -1,7 +1,7 @@
 --[[
 Set the wake marker again, for a client that took it and does not claim.
 
-KEYS  pending (list), wake (zset), paused (string), asleep (string), leases (zset), paused_tasks (hash), held (zset), lanes (hash),
+KEYS  pending (list), wake (zset), paused (string), asleep (hash), leases (zset), paused_tasks (hash), held (zset), lanes (hash),
       wake_held (zset), open_gates (zset)
 ARGV  jobs, clock, wakes
 Returns  1 if jobs wait, else 0

@@ -1,7 +1,7 @@
 --[[
 Wake the runs that wait for these groups of another queue. A run that is not suspended is left alone.
 
-KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), asleep (string)
+KEYS  pending (list), delayed (zset), stats (hash), wake (zset), paused (string), asleep (hash)
 ARGV  jobs, clock, group_keys
       names...: of the groups, which are those of their stand-ins, too
 Returns  how many runs were woken

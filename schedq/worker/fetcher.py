@@ -72,6 +72,21 @@ TRANSITIONS: Final = (
 _LEGAL: Final = targets(TRANSITIONS)
 
 
+class Timers:
+    """What is to be called later, one call for each reason."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def call_later(self, what: str, seconds: float, callback: Callable[[], None]) -> None:
+        """Call something after a while; replaces an earlier call for the same reason. 0 only cancels that one."""
+        if (timer := self._waiting.pop(what, None)) is not None:
+            timer.cancel()
+        if seconds:
+            self._waiting[what] = self._loop.call_later(seconds, callback)
+
+
 class Fetcher:
     """Claims the jobs of one queue and settles their attempts.
 
@@ -104,8 +119,7 @@ class Fetcher:
         self._flooded = asyncio.Event()  # the last claim left jobs behind
         # Only plain handlers are shared evenly: async handlers run concurrently in a single process.
         self._siblings = context.siblings if queue.registry.has_plain_functions else None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._loop = asyncio.get_running_loop()
+        self._timers = Timers()
         if context.siblings is not None:
             context.siblings.join(self.in_flight)
         self._capacity.join(self)
@@ -186,7 +200,7 @@ class Fetcher:
         if self._siblings is not None:
             # Another process that holds fewer jobs may claim first.
             wait_s = 0.0 if self._flooded.is_set() else self._siblings.wait_s()
-            self._call_later("first go", wait_s, self.notify)
+            self._timers.call_later("first go", wait_s, self.notify)
             if wait_s > 0:
                 return None
         return self._capacity.reserve(self, share=0.5 if self._flooded.is_set() else 1.0)
@@ -298,7 +312,7 @@ class Fetcher:
         self._observers.notify(Observer.claim_refused, self._settings.name, str(error))
         if self.state not in (REFUSED, BEHIND, CLOSED):
             self._become(REFUSED)
-        self._call_later("retry", REFUSED_S, partial(self._resume, REFUSED))
+        self._timers.call_later("retry", REFUSED_S, partial(self._resume, REFUSED))
 
     def _lost(self) -> None:
         """Handle a lost connection. Other queues, perhaps on other servers, must not wait for this one meanwhile."""
@@ -318,13 +332,6 @@ class Fetcher:
             raise IllegalTransition(f"fetcher of queue {self._settings.name}: {self.state} can't become {state}")
         self.state = state
         self.is_ready = state is READY or state is CLAIMING
-
-    def _call_later(self, what: str, seconds: float, callback: Callable[[], None]) -> None:
-        """Call something after a while; replaces an earlier call for the same reason. 0 only cancels that one."""
-        if (timer := self._timers.pop(what, None)) is not None:
-            timer.cancel()
-        if seconds:
-            self._timers[what] = self._loop.call_later(seconds, callback)
 
 
 _BLOCK_S: Final = 10

@@ -95,8 +95,7 @@ class Heartbeat:
         only: Only,
         here: Sequence[Settings],
     ) -> None:
-        self._queue = queue
-        self._here = here
+        self._queue, self._here = queue, here
         self._settings = queue.settings
         self._client = client
         self._context = context

@@ -40,7 +40,7 @@ class Held(NamedTuple):
     in_flight: InFlight
 
 
-class Batch(NamedTuple):
+class RenewalBatch(NamedTuple):
     """What one script renews: attempts of one queue, the first of which have reports."""
 
     held: Held
@@ -139,7 +139,7 @@ class Renewal(threading.Thread):
         wait_s = min(self._interval_s / 4, 1.0) if self._failures else 0.0
         self._due_at, self._failures = monotonic() + wait_s, self._failures + 1
 
-    def _are_renewed(self, batches: Sequence[Batch]) -> bool:
+    def _are_renewed(self, batches: Sequence[RenewalBatch]) -> bool:
         """Renew the leases of all batches, a few scripts at a time; return whether Redis renewed all of them."""
         refused = 0
         for first in range(0, len(batches), _SENT_AT_ONCE):
@@ -159,11 +159,11 @@ class Renewal(threading.Thread):
             self._connection.close()  # the credential provider may have a new user or password for the next one
         return not refused
 
-    def _failed(self, batch: Batch, error: Exception) -> None:
+    def _failed(self, batch: RenewalBatch, error: Exception) -> None:
         if monotonic() - self._renewed_at > 2 * self._interval_s:
             self._throttle.log(f"queue {batch.held.queue.name}: leases can't be renewed", error)
 
-    def _ask(self, batches: Sequence[Batch]) -> list[list[str] | SchedqError]:
+    def _ask(self, batches: Sequence[RenewalBatch]) -> list[list[str] | SchedqError]:
         """Send the scripts of some batches together; return what Redis replied to each."""
         queue = batches[0].held.queue
         request = Request([batch.operation for batch in batches], queue.address, queue.settings, 0)
@@ -171,7 +171,7 @@ class Renewal(threading.Thread):
             request.on_replies(self._connection.ask(request.commands()))
         return request.answers
 
-    def _take(self, batch: Batch, words: Sequence[str]) -> None:
+    def _take(self, batch: RenewalBatch, words: Sequence[str]) -> None:
         """Handle the replies to a batch."""
         in_flight = batch.held.in_flight
         in_flight.reporters.confirm(batch.reports, words)
@@ -213,16 +213,16 @@ def _open_attempts(in_flight: InFlight) -> tuple[dict[str, Attempt], list[Progre
 
 def _batches(
     held: Held, attempts: dict[str, Attempt], reports: Sequence[ProgressReport], *, is_due: bool
-) -> Iterator[Batch]:
+) -> Iterator[RenewalBatch]:
     """The attempts that report and, if renewals are due, all others, for one script each."""
     reporting = [attempts.pop(report.token) for report in reports]
     others = list(attempts.values()) if is_due else []
     for chunk in renew.chunks(reports):
         rest, others = others[: MOST_RENEWED - len(chunk)], others[MOST_RENEWED - len(chunk) :]
         those, reporting = reporting[: len(chunk)], reporting[len(chunk) :]
-        yield Batch(held, [*those, *rest], chunk)
+        yield RenewalBatch(held, [*those, *rest], chunk)
     for start in range(0, len(others), MOST_RENEWED):
-        yield Batch(held, others[start : start + MOST_RENEWED])
+        yield RenewalBatch(held, others[start : start + MOST_RENEWED])
 
 
 def _hear(in_flight: InFlight, told: Sequence[tuple[Attempt, str]]) -> None:

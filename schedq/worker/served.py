@@ -103,7 +103,7 @@ class WorkerConnections(NamedTuple):
         return cls(SharedConnections(queues, availability), SharedConnections(queues, availability))
 
 
-class Served:
+class ServedQueues:
     """The queues of one worker and what serves them.
 
     Attributes:

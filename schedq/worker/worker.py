@@ -28,7 +28,7 @@ from schedq.worker.capacity import Capacity, make_order
 from schedq.worker.heartbeat import version, worker_id
 from schedq.worker.isolated_call import run_isolated
 from schedq.worker.isolation_options import Isolation
-from schedq.worker.served import Served, wake_listeners
+from schedq.worker.served import ServedQueues, wake_listeners
 from schedq.worker.siblings import Siblings
 from schedq.worker.stacks import Watchdog
 from schedq.worker.stuck import StuckSlot, StuckSlots
@@ -56,7 +56,7 @@ class Shutdown:
         stops: returns how often the worker was asked to stop.
     """
 
-    def __init__(self, worker_id: str, served: Served, grace: float, stops: Callable[[], int]) -> None:
+    def __init__(self, worker_id: str, served: ServedQueues, grace: float, stops: Callable[[], int]) -> None:
         self._worker_id = worker_id
         self._served = served
         self._queue_workers = served.queues
@@ -190,7 +190,7 @@ class Worker(WorkerAliases):
         self._is_burst, self._grace, self._promotes, self._max_time = burst, grace, promotes, max_time
         self._resources: Resources | None = None
         self._stops, self._stop_asked = 0, asyncio.Event()
-        self._served = Served()
+        self._served = ServedQueues()
         self._queue_workers = self._served.queues
         self._background: LoopThread
         self._shutdown = Shutdown(self.id, self._served, grace, lambda: self._stops)

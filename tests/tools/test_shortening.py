@@ -72,7 +72,8 @@ class Table:
 def test_pages_of_a_wheel_have_a_line_for_each_paragraph_and_look_the_same() -> None:
     texts = {path.name: path.read_text() for path in FOLDER.glob("*.md")}
 
-    short = {name: package._shortened(name, text.encode()) for name, text in texts.items()}
+    folder = f"{package._ABROAD}schedq/handbook/"  # pages for developers are there
+    short = {name: package._shortened(name, text.encode()).replace(folder, "") for name, text in texts.items()}
 
     assert short["jobs.md"].count("\n") < texts["jobs.md"].count("\n")
     assert [name for name in texts if all_blocks(short[name]) != all_blocks(texts[name])] == []

@@ -263,7 +263,7 @@ def test_the_promoter_of_an_unused_queue_may_rest_and_keeps_its_lease(queue: Han
     assert found.wait_ms == 20_000
     assert (found.next_due_ms is None) is (delay is None)
     assert 79_000 < queue.redis.pttl(queue.keys.promoter) <= 80_000
-    assert queue.redis.get(queue.keys.asleep) == queue.keys.due
+    assert queue.redis.hgetall(queue.keys.asleep) == {"channel": queue.keys.due}
     assert not rest(queue, "b").is_leader
     assert queue._ask(promote.promote(queue.settings, 200, "a")).wait_ms == 0
     assert queue.redis.pttl(queue.keys.promoter) <= 60_000

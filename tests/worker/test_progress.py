@@ -15,7 +15,7 @@ from schedq import ClaimedJob, Discard, Fixed, Progress, current_job, track
 from schedq.model.progress import ProgressReport
 from schedq.transitions import scripts
 from schedq.worker.attempt import Attempt, InFlight
-from schedq.worker.renewal import REPORT_S, Batch, Held, Renewal
+from schedq.worker.renewal import REPORT_S, Held, Renewal, RenewalBatch
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.servers import Request, Server
@@ -137,7 +137,7 @@ def test_an_attempt_that_begins_and_reports_during_a_renewal_is_not_forgotten(
             reporter.set_progress(1, None, "")
         return found
 
-    def ask(batches: Sequence[Batch]) -> list[list[str]]:
+    def ask(batches: Sequence[RenewalBatch]) -> list[list[str]]:
         sent.extend(report for batch in batches for report in batch.reports)
         return [["OK"] * len(batch.attempts) for batch in batches]
 
@@ -411,7 +411,7 @@ def test_a_report_whose_reply_hangs_delays_no_renewal(queue: Handle, monkeypatch
             renewal.stop()
         return True
 
-    def ask(batches: Sequence[Batch]) -> list[list[str]]:
+    def ask(batches: Sequence[RenewalBatch]) -> list[list[str]]:
         nonlocal now
         count = sum(len(batch.attempts) for batch in batches)
         if count == 2:

@@ -3,9 +3,9 @@
 local function set_wake()
   if redis.call('EXISTS', paused, wake) > 0 then return end
   redis.pcall('ZADD', wake, 0, '1')
-  local channel = redis.pcall('GET', asleep)
+  local channel = redis.pcall('HGET', asleep, 'channel')
   if type(channel) == 'string' then
-    redis.call('DEL', asleep)
+    redis.pcall('HDEL', asleep, 'channel')
     redis.pcall('PUBLISH', channel, 'awake')
   end
 end

@@ -12,7 +12,7 @@ from schedq.model.records import Settlement
 from schedq.transitions import Operation
 from schedq.transitions.promote import Promotion
 from schedq.transitions.scripts import header
-from schedq.worker.renewal import Batch, Renewal
+from schedq.worker.renewal import Renewal, RenewalBatch
 from scripts.tools.chaos.record import Recorder, now
 
 
@@ -57,7 +57,7 @@ class RequestLog:
                 self._replied(operation, number, reply, began, sendings)
             return replies
 
-        def renewed(renewal: Renewal, batches: Sequence[Batch]) -> list[list[str] | SchedqError]:
+        def renewed(renewal: Renewal, batches: Sequence[RenewalBatch]) -> list[list[str] | SchedqError]:
             began = now()
             found = ask(renewal, batches)
             ended = now()
