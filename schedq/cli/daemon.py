@@ -13,7 +13,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial, wraps
 from textwrap import dedent
@@ -37,6 +39,8 @@ _COLLECT_AFTER: Final = 10_000
 """Number of new objects after which the garbage collector runs."""
 _LINGER_S: Final = 2.0
 """Seconds that the application's own threads and tasks may take to finish after the work has ended."""
+_returns: Final = ContextVar("returns", default=False)
+"""Whether a program runs the command and continues after it."""
 
 
 def handle_signals() -> None:
@@ -71,6 +75,20 @@ def run(work: Coroutine[Any, Any, bytes | None]) -> None:
     finally:
         for number in _STOP_SIGNALS:
             signal.signal(number, _ignore_signal)  # the process is exiting
+
+
+@contextmanager
+def returning() -> Iterator[None]:
+    """A command in a program that continues after it: no exit despite threads, and signals keep their handlers."""
+    before = [(number, signal.getsignal(number)) for number in (*_STOP_SIGNALS, signal.SIGUSR1)]
+    token = _returns.set(True)
+    try:
+        yield
+    finally:
+        _returns.reset(token)
+        for number, handler in before:
+            if handler is not None:  # it was not set in Python
+                signal.signal(number, handler)
 
 
 def _run_until_complete(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
@@ -123,11 +141,12 @@ async def _run_to_end(work: Coroutine[Any, Any, bytes | None]) -> None:
             log.error("%s", error)
         raise
     finally:
-        # From here on asyncio and the interpreter wait for the application's threads, which may never end.
-        timer = threading.Timer(_LINGER_S, _exit_despite_threads, (code,))
-        timer.daemon = True
-        timer.start()
-        atexit.register(timer.cancel)  # by then no thread is left, and flushing at exit may take longer
+        if not _returns.get():
+            # From here on asyncio and the interpreter wait for the application's threads, which may never end.
+            timer = threading.Timer(_LINGER_S, _exit_despite_threads, (code,))
+            timer.daemon = True
+            timer.start()
+            atexit.register(timer.cancel)  # by then no thread is left, and flushing at exit may take longer
 
 
 def _notify_parent(parent: str | None, words: bytes) -> bool:

@@ -201,6 +201,27 @@ def test_the_worker_of_one_queue_leaves_the_others_alone(redis: Server, tmp_path
     assert done.returncode == 0, done.stderr
 
 
+def test_a_program_that_calls_the_worker_continues_with_its_own_signals(redis: Server, tmp_path: Path):
+    done = run_site(
+        """
+        import signal, time
+        from schedq.cli import daemon
+
+        def handlers():
+            return [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
+
+        before, daemon._LINGER_S = handlers(), 0.01
+        call_command("schedq_worker", "--burst")
+        time.sleep(0.1)
+        print(handlers() == before)
+        """,
+        redis,
+        tmp_path,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 def test_the_worker_names_the_queues_there_are(redis: Server, tmp_path: Path):
     done = run_site(
         "from django.core.management import execute_from_command_line as run\nrun(['manage.py', 'schedq_worker', 'x'])",

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandParser
 
+from schedq.cli import daemon
 from schedq.cli.dev import restarting
 from schedq.cli.worker import worker
 from schedq.integrations.django.outbox.relays import relaying
@@ -54,8 +55,9 @@ class ClickCommand(BaseCommand):
         self.command.main(["--help"], prog_name=f"{prog_name} {subcommand}", standalone_mode=False)
 
     def handle(self, *args: Any, **_options: Any) -> None:
-        """Do the same for `call_command`."""
-        self.command.main(list(args), prog_name=self.command.name, standalone_mode=False)
+        """Do the same for `call_command`, whose process continues."""
+        with daemon.returning():
+            self.command.main(list(args), prog_name=self.command.name, standalone_mode=False)
 
 
 def _work(names: tuple[str, ...], *, outbox: bool, reload: bool, **options: Any) -> None:
