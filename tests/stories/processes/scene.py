@@ -34,6 +34,7 @@ FRESH: Final = (sys.executable, "-m", "schedq")
 LONG_GOODBYES: Final = {"APP_LONG_GOODBYES": "1"}
 """Lets a worker deregister when it stops, however busy the machine is."""
 Case = TypeVar("Case")
+Found = TypeVar("Found")
 _FAILURES: Final = re.compile(
     r"^.*(?:job \S+: \S+ failed(?: for good)?, attempt|a task or callback of the application) .*\n(?:    .*\n)*",
     re.MULTILINE,
@@ -307,13 +308,14 @@ def living() -> Iterator[tuple[int, int, int]]:
                 yield int(file.parent.name), int(parent), int(group)
 
 
-def each(cases: Iterable[Case], act: Callable[[Case], None]) -> None:
-    """Run it for all cases concurrently; fails if any case fails."""
+def each(cases: Iterable[Case], act: Callable[[Case], Found]) -> list[Found]:
+    """Run it for all cases concurrently, and return what it finds in each; fails if any case fails."""
     with ThreadPoolExecutor(max_workers=8) as pool:
         under_way = {pool.submit(act, case): case for case in cases}
     for future, case in under_way.items():
         if error := future.exception():
             raise AssertionError(f"in the case of {case}") from error
+    return [future.result() for future in under_way]
 
 
 def call(task: str, *args: object) -> dict[str, object]:

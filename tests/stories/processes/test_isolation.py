@@ -88,10 +88,12 @@ def test_no_child_outlives_a_killed_worker(make_scene: MakeScene):
     job_id = scene.add("gated_in_thread", "never")
     scene.until(lambda: scene.has_started(job_id))
     children = below(worker)
+    assert children
 
     worker.kill()
 
     scene.until(lambda: not children & {pid for pid, _, _ in living()})
+    assert scene.job(job_id).status == "processing", "no worker has ended it"
     scene.queue.cancel(job_id)
 
 

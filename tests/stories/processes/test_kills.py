@@ -23,21 +23,23 @@ GOOD = 9
 
 @together()
 def test_a_killed_workers_job_is_finished_by_another_one_in_time(make_scene: MakeScene):
-    each(
+    took_ms = each(
         [kill_a_worker, kill_the_holder_of_the_promoter_lease, kill_between_claim_and_start],
         lambda act: act(make_scene(visibility_ms=VISIBILITY_MS)),
     )
+    assert max(took_ms) <= VISIBILITY_MS + MARGIN_MS, took_ms
 
 
-def kill_a_worker(scene: Scene) -> None:
-    kill_in_mid_job(scene, "--no-promoter")
+def kill_a_worker(scene: Scene) -> float:
+    return kill_in_mid_job(scene, "--no-promoter")
 
 
-def kill_the_holder_of_the_promoter_lease(scene: Scene) -> None:
-    kill_in_mid_job(scene)
+def kill_the_holder_of_the_promoter_lease(scene: Scene) -> float:
+    return kill_in_mid_job(scene)
 
 
-def kill_in_mid_job(scene: Scene, *options: str) -> None:
+def kill_in_mid_job(scene: Scene, *options: str) -> float:
+    """The milliseconds after which the job was finished."""
     killed = scene.ready_worker(*options)
     job_id = scene.add("gated", "never")
     scene.until(lambda: scene.has_started(job_id))
@@ -51,18 +53,16 @@ def kill_in_mid_job(scene: Scene, *options: str) -> None:
     scene.until(lambda: scene.is_completed(job_id))
 
     job = scene.job(job_id)
-    took_ms = job.completed_at_ms - killed_at_ms
-    print(f"\n{killed.arguments} killed: its job was finished after {took_ms:.0f} ms")
-    assert took_ms <= VISIBILITY_MS + MARGIN_MS
     assert (job.attempts, job.crashes, job.result) == (2, 1, other.pid)
     assert [note.pid for note in scene.notes("start")] == [killed.pid, other.pid]
     assert [(entry["outcome"], entry["worker"]) for entry in job.history] == [
         ("lost", killed.worker_ids[0]),
         ("completed", other.worker_ids[0]),
     ]
+    return job.completed_at_ms - killed_at_ms
 
 
-def kill_between_claim_and_start(scene: Scene) -> None:
+def kill_between_claim_and_start(scene: Scene) -> float:
     with Proxy(scene.server) as proxy:
         killed = scene.ready_worker(SCHEDQ_REDIS_URL=proxy.url)
         proxy.hold_reply(scripts.load("claim").sha)
@@ -76,16 +76,17 @@ def kill_between_claim_and_start(scene: Scene) -> None:
         scene.until(lambda: scene.is_completed(job_id))
 
     job = scene.job(job_id)
-    assert job.completed_at_ms - killed_at_ms <= VISIBILITY_MS + MARGIN_MS
     assert (job.attempts, [note.pid for note in scene.notes("start")]) == (2, [other.pid])
+    return job.completed_at_ms - killed_at_ms
 
 
 @together()
 def test_a_lost_reply_costs_no_attempt(make_scene: MakeScene):
-    each(["claim", "settle", "promote"], lambda move: lose_reply(make_scene(), move))
+    assert each(["claim", "settle", "promote"], lambda move: lose_reply(make_scene(), move)) == [[1]] * 3
 
 
-def lose_reply(scene: Scene, move: str) -> None:
+def lose_reply(scene: Scene, move: str) -> list[int]:
+    """The attempts of a job while the reply to a request about it is lost."""
     with Proxy(scene.server) as proxy:
         worker = scene.ready_worker(SCHEDQ_REDIS_URL=proxy.url)
         first = scene.add("brief", delay=0.01)  # loads the scripts on the server
@@ -97,9 +98,9 @@ def lose_reply(scene: Scene, move: str) -> None:
         scene.until(lambda: scene.is_completed(job_id) and worker.log.count(": back after ") == 1)
         worker.send(signal.SIGTERM)
         assert worker.code() == 0
-    assert [note.attempt for note in scene.starts()[job_id]] == [1]
     assert scene.queue.stats()["completed_total"] == 2
     assert (proxy.faults, worker.log.count(": lost ("), worker.log.count(": back after ")) == (1, 1, 1)
+    return [note.attempt for note in scene.starts()[job_id]]
 
 
 @together()
@@ -154,10 +155,12 @@ def test_a_worker_that_was_frozen_for_longer_than_a_lease_does_not_take_its_own_
 
 @together()
 def test_a_wake_marker_that_a_frozen_worker_took_is_put_back(make_scene: MakeScene):
-    each([True, False], lambda is_holder: lose_marker(make_scene(), is_holder))
+    waits_ms = each([True, False], lambda is_holder: lose_marker(make_scene(), is_holder))
+    assert max(waits_ms) <= 30_000, waits_ms
 
 
-def lose_marker(scene: Scene, is_holder: bool) -> None:
+def lose_marker(scene: Scene, is_holder: bool) -> float:
+    """How long a job waits whose wake marker a frozen worker has taken."""
     frozen = scene.ready_worker(*([] if is_holder else ["--no-promoter"]))
     other = scene.ready_worker()
     frozen.send(signal.SIGSTOP)
@@ -167,13 +170,14 @@ def lose_marker(scene: Scene, is_holder: bool) -> None:
     scene.until(lambda: scene.is_completed(job_id))
 
     job = scene.job(job_id)
-    assert job.started_at_ms - job.enqueued_at_ms <= 30_000
     assert (job.attempts, job.result) == (1, other.pid)
+    return job.started_at_ms - job.enqueued_at_ms
 
 
 @together()
 def test_a_job_that_kills_its_worker_fails_alone(make_scene: MakeScene):
-    each([fleet, pair], lambda start: run_poison(make_scene(visibility_ms=3300, backoff=0.2), start))
+    ends = each([fleet, pair], lambda start: run_poison(make_scene(visibility_ms=3300, backoff=0.2), start))
+    assert ends == [{"failed": 1, "completed": GOOD}] * 2
 
 
 def fleet(scene: Scene) -> list[Process]:
@@ -184,7 +188,8 @@ def pair(scene: Scene) -> list[Process]:
     return [scene.worker("--concurrency", "10") for _ in range(2)]
 
 
-def run_poison(scene: Scene, start: Callable[[Scene], list[Process]]) -> None:
+def run_poison(scene: Scene, start: Callable[[Scene], list[Process]]) -> dict[str, int]:
+    """How many jobs end how, one of which kills its worker."""
     poison = scene.add("poison")
     good = [scene.add("lingers", "gate") for _ in range(GOOD)]
     running = start(scene)
@@ -212,3 +217,4 @@ def run_poison(scene: Scene, start: Callable[[Scene], list[Process]]) -> None:
     # A worker that dies right after its claim takes claimed jobs with it that it has not started.
     assert all(1 <= len(starts[job_id]) <= len(fate) for job_id, fate in zip(good, fates, strict=True))
     assert sum(len(fate) > 1 for fate in fates) >= GOOD // 2, "they did not run at the same time"
+    return {place: len(ids) for place, ids in scene.places().items()}

@@ -105,25 +105,35 @@ def test_a_full_redis_refuses_new_jobs_whole_and_lets_workers_do_the_rest(make_s
 
 @together()
 def test_processes_wait_for_redis_but_not_forever_when_they_stop(make_scene: MakeScene):
-    each(
-        [start_a_worker_early, start_a_promoter_early, stop_late, outlast_a_pause, outlast_an_end],
+    ends = {
+        start_a_worker_early: "completed",
+        start_a_promoter_early: "pending",
+        stop_late: "exit code 0",
+        outlast_a_pause: "attempts [1, 1, 1, 1]",
+        outlast_an_end: "attempts [1, 1, 1, 1]",
+    }
+    found = each(
+        ends,
         lambda act: act(make_scene(server={"appendonly": True, "appendfsync": "always"}, visibility_ms=VISIBILITY_MS)),
     )
+    assert dict(zip(ends, found, strict=True)) == ends
 
 
-def start_a_worker_early(scene: Scene) -> None:
+def start_a_worker_early(scene: Scene) -> str:
     start_early(scene, "worker", APP)
     job_id = scene.add("brief", delay=0.1)
     scene.until(lambda: scene.is_completed(job_id))
+    return scene.job(job_id).status
 
 
-def start_a_promoter_early(scene: Scene) -> None:
+def start_a_promoter_early(scene: Scene) -> str:
     start_early(scene, "promoter", app.NAME)
-    scene.add("brief", delay=0.1)
+    job_id = scene.add("brief", delay=0.1)
     scene.until(lambda: scene.queue.stats()["promoted_total"] == 1)
+    return scene.job(job_id).status
 
 
-def stop_late(scene: Scene) -> None:
+def stop_late(scene: Scene) -> str:
     worker = scene.ready_worker("--grace", "0.2")
     job_id = scene.add("gated", "never")
     scene.until(lambda: scene.has_started(job_id))
@@ -131,18 +141,18 @@ def stop_late(scene: Scene) -> None:
 
     worker.send(signal.SIGTERM)
 
-    assert worker.code(within=60) == 0
+    return f"exit code {worker.code(within=60)}"
 
 
-def outlast_a_pause(scene: Scene) -> None:
-    outlast(scene, scene.server.freeze, scene.server.thaw)
+def outlast_a_pause(scene: Scene) -> str:
+    return outlast(scene, scene.server.freeze, scene.server.thaw)
 
 
-def outlast_an_end(scene: Scene) -> None:
-    outlast(scene, scene.server.kill, scene.server.start)
+def outlast_an_end(scene: Scene) -> str:
+    return outlast(scene, scene.server.kill, scene.server.start)
 
 
-def outlast(scene: Scene, end: Callable[[], None], begin: Callable[[], None]) -> None:
+def outlast(scene: Scene, end: Callable[[], None], begin: Callable[[], None]) -> str:
     for _ in range(2):
         scene.ready_worker("--concurrency", "2")
     ids = [scene.add(task, "gate") for task in ("gated", "gated_in_thread", "gated", "gated_in_thread")]
@@ -160,7 +170,7 @@ def outlast(scene: Scene, end: Callable[[], None], begin: Callable[[], None]) ->
     scene.open("gate")
     scene.until(lambda: scene.is_completed(*ids))
 
-    assert [note.attempt for note in scene.notes("start")] == [1] * 4
+    return f"attempts {[note.attempt for note in scene.notes('start')]}"
 
 
 def start_early(scene: Scene, *command: str) -> None:

@@ -18,10 +18,12 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 @together()
 def test_a_worker_that_is_asked_to_stop_lets_its_jobs_finish_and_claims_no_more(make_scene: MakeScene):
-    each(ENDINGS, lambda ending: stop_gracefully(make_scene(), ending))
+    found = each(ENDINGS, lambda ending: stop_gracefully(make_scene(), ending))
+    assert found == [{"completed": 2, "pending": 2}] * 2
 
 
-def stop_gracefully(scene: Scene, ending: signal.Signals) -> None:
+def stop_gracefully(scene: Scene, ending: signal.Signals) -> dict[str, int]:
+    """Where four jobs are, of which the worker ran two, when it has stopped."""
     worker = scene.ready_worker("--concurrency", "2", "--grace", "60", **LONG_GOODBYES)
     running = [scene.add("gated", "open"), scene.add("gated_in_thread", "open")]
     scene.until(lambda: scene.has_started(*running))
@@ -37,14 +39,16 @@ def stop_gracefully(scene: Scene, ending: signal.Signals) -> None:
     assert scene.queue.stats()["released_total"] == 0
     assert scene.client.zcard(scene.queue.settings.keys.workers) == 0
     assert scene.client.exists(scene.queue.settings.keys.promoter) == 0
+    return {place: len(ids) for place, ids in scene.places().items()}
 
 
 @together()
 def test_jobs_that_do_not_end_in_time_go_to_the_front_and_keep_their_attempts(make_scene: MakeScene):
-    each(ENDINGS, lambda ending: stop_short(make_scene(), ending))
+    assert each(ENDINGS, lambda ending: stop_short(make_scene(), ending)) == [{1}, {1}]
 
 
-def stop_short(scene: Scene, ending: signal.Signals) -> None:
+def stop_short(scene: Scene, ending: signal.Signals) -> set[int]:
+    """The attempts of jobs that two workers ran, one of which stopped too soon."""
     worker = scene.ready_worker("--concurrency", "4", "--grace", "0.3")
     unending = [scene.add(task) for task in ("stuck", "stuck_in_executor", "deaf")]
     unending.append(scene.add("gated", "never"))
@@ -63,18 +67,21 @@ def stop_short(scene: Scene, ending: signal.Signals) -> None:
     scene.until(lambda: scene.is_completed(*unending, *waiting))
     assert worker.code() == 0
     assert [note.id for note in scene.notes("start")][4:] == line
-    assert {(note.pid, note.attempt) for note in scene.notes("start")} == {(worker.pid, 1), (other.pid, 1)}
+    assert {note.pid for note in scene.notes("start")} == {worker.pid, other.pid}
     assert [entry["outcome"] for entry in scene.job(unending[0]).history] == ["released", "completed"]
+    return {note.attempt for note in scene.notes("start")}
 
 
 @together()
 def test_a_second_signal_releases_all_jobs_at_once(make_scene: MakeScene):
     tasks = [("gated", "gated_in_thread"), ("stuck",), ("stuck_in_executor",), ("deaf",)]
     pairs = [(one, other) for one in ENDINGS for other in ENDINGS]
-    each(zip(tasks, pairs, strict=True), lambda case: stop_twice(make_scene(), *case))
+    attempts = each(zip(tasks, pairs, strict=True), lambda case: stop_twice(make_scene(), *case))
+    assert attempts == [[0, 0], [0], [0], [0]]
 
 
-def stop_twice(scene: Scene, tasks: tuple[str, ...], endings: tuple[signal.Signals, signal.Signals]) -> None:
+def stop_twice(scene: Scene, tasks: tuple[str, ...], endings: tuple[signal.Signals, signal.Signals]) -> list[int]:
+    """The attempts that count of jobs whose worker gets two signals."""
     worker = scene.ready_worker("--grace", "600")
     ids = [scene.add(task, *(["never"] if task.startswith("gated") else [])) for task in tasks]
     scene.until(lambda: scene.has_started(*ids))
@@ -86,7 +93,7 @@ def stop_twice(scene: Scene, tasks: tuple[str, ...], endings: tuple[signal.Signa
     scene.until(lambda: sorted(scene.places().get("pending", ())) == sorted(ids))
 
     assert worker.code() == 0
-    assert [scene.job(job_id).attempts for job_id in ids] == [0] * len(ids)
+    return [scene.job(job_id).attempts for job_id in ids]
 
 
 @together()
@@ -104,10 +111,12 @@ def test_an_idle_worker_and_an_idle_promoter_stop_at_once(scene: Scene):
 
 @together()
 def test_without_redis_an_idle_worker_stops_nearly_as_fast(make_scene: MakeScene):
-    each(("killed", "killed before the start"), lambda case: stop_without_redis(make_scene(), case))
+    took_s = each(("killed", "killed before the start"), lambda case: stop_without_redis(make_scene(), case))
+    assert max(took_s) < 25  # one second for deregistering, 6 while a claim may be in flight
 
 
-def stop_without_redis(scene: Scene, case: str) -> None:
+def stop_without_redis(scene: Scene, case: str) -> float:
+    """How many seconds it takes."""
     if case == "killed":
         worker = scene.ready_worker()
         scene.server.kill()
@@ -121,7 +130,7 @@ def stop_without_redis(scene: Scene, case: str) -> None:
     worker.send(signal.SIGTERM)
 
     assert worker.code() == 0
-    assert time.monotonic() - sent_at < 25  # one second for deregistering, 6 while a claim may be in flight
+    return time.monotonic() - sent_at
 
 
 @together()

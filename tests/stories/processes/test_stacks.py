@@ -69,6 +69,7 @@ def test_a_handler_that_holds_the_interpreter_lock_is_named_too(make_scene: Make
 
     scene.until(is_named)
     scene.until(lambda: blocks(worker, "runs again"))
+    assert float(blocks(worker, "runs again")[0].rpartition("after ")[2].split()[0]) >= 0.2
 
 
 @together()

@@ -102,7 +102,7 @@ def test_a_worker_can_start_its_own_server(scene: Scene):
     try:
         with app.made(f"embedded://{data}", scene.settings) as queue:
             job_id = queue.enqueue({"task": "brief"})
-            scene.until(lambda: (job := queue.get_job(job_id)) is not None and job.result == worker.pid)
+            assert queue.result(job_id, 90) == worker.pid
     finally:
         embedded.stop_server(data)
 
