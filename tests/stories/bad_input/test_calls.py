@@ -105,8 +105,9 @@ def _any(*args: object) -> None:
     pass
 
 
-def refused(queue: Handle, calls: dict[str, Call], given: object) -> None:
-    """Each of the calls is rejected, and nothing is sent."""
+def taken_by(queue: Handle, calls: dict[str, Call], given: object) -> list[str]:
+    """The calls that take what is given; the others are rejected, and nothing is sent."""
+    found = []
     with queue.server.requests() as sent:
         for name, call in calls.items():
             try:
@@ -115,8 +116,9 @@ def refused(queue: Handle, calls: dict[str, Call], given: object) -> None:
                 text = str(error)
                 assert len(text) < 500, name
             else:
-                raise AssertionError(f"{name} takes {given!r:.100}")
-    assert sent == []
+                found.append(name)
+    assert found or sent == []
+    return found
 
 
 def shown(value: object) -> str:
@@ -125,26 +127,26 @@ def shown(value: object) -> str:
 
 @pytest.mark.parametrize("given", NO_IDS, ids=shown)
 def test_an_id_that_breaks_the_rule_is_refused_by_every_verb(queue: Handle, given: object) -> None:
-    refused(queue, WITH_ID, given)
+    assert taken_by(queue, WITH_ID, given) == []
 
 
 @pytest.mark.parametrize("given", NO_DELAYS, ids=shown)
 def test_an_invalid_delay_is_refused_wherever_one_is_accepted(queue: Handle, given: object) -> None:
-    refused(queue, WITH_DELAY, given)
+    assert taken_by(queue, WITH_DELAY, given) == []
 
 
 @pytest.mark.parametrize("given", NO_INSTANTS, ids=shown)
 def test_an_invalid_instant_is_refused_wherever_one_is_accepted(queue: Handle, given: object) -> None:
-    refused(queue, WITH_INSTANT, given)
+    assert taken_by(queue, WITH_INSTANT, given) == []
 
 
 def test_a_delay_and_an_instant_at_once_are_refused_wherever_they_are_accepted(queue: Handle) -> None:
-    refused(queue, WITH_BOTH, {"delay": 0, "run_at": 2_000_000_000})
+    assert taken_by(queue, WITH_BOTH, {"delay": 0, "run_at": 2_000_000_000}) == []
 
 
 @pytest.mark.parametrize("given", [0, -1, True, 1.0, "3", math.nan, 10**7])
 def test_invalid_attempts_are_refused_wherever_they_are_accepted(queue: Handle, given: object) -> None:
-    refused(queue, WITH_ATTEMPTS, given)
+    assert taken_by(queue, WITH_ATTEMPTS, given) == []
 
 
 @pytest.mark.parametrize("given", [999, 0, -1000, 1000.0, "1000", None])
@@ -196,11 +198,11 @@ NO_JSON: dict[str, Any] = {
 
 @pytest.mark.parametrize("given", NO_JSON)
 def test_a_payload_that_is_not_json_is_refused_wherever_one_is_accepted(queue: Handle, given: str) -> None:
-    refused(queue, WITH_PAYLOAD, NO_JSON[given])
+    assert taken_by(queue, WITH_PAYLOAD, NO_JSON[given]) == []
 
 
 def test_a_payload_that_is_too_large_is_refused_wherever_one_is_accepted(make_queue: MakeQueue) -> None:
-    refused(make_queue(max_payload=100), WITH_PAYLOAD, "x" * 100)
+    assert taken_by(make_queue(max_payload=100), WITH_PAYLOAD, "x" * 100) == []
 
 
 class RudeDict(dict[str, int]):

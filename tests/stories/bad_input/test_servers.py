@@ -8,7 +8,6 @@ password are tested in tests/stories/processes/test_starting.py.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
@@ -16,8 +15,8 @@ from schedq import StoreUnavailable
 from tests.conftest import MakeQueue
 from tests.servers import Server
 from tests.stories.processes import app
-from tests.stories.processes.scene import APP, Scene
-from tests.stories.processes.stage import play
+from tests.stories.processes.scene import APP
+from tests.stories.processes.stage import scenes
 from tests.waiting import until
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew
@@ -58,32 +57,27 @@ def test_a_worker_waits_until_a_replica_is_the_primary(make_queue: MakeQueue, cr
 
 
 def test_a_process_ends_with_one_line_where_keys_may_be_evicted() -> None:
-    play(_evict, ())
+    with scenes() as make_scene:
+        scene = make_scene(server={"maxmemory": "100mb", "maxmemory_policy": "allkeys-lru"})
+        started = [scene.start(*words) for words in ROLES]
 
-
-def _evict(make_scene: Any) -> None:
-    scene: Scene = make_scene(server={"maxmemory": "100mb", "maxmemory_policy": "allkeys-lru"})
-    started = [scene.start(*words) for words in ROLES]
-
-    for process in started:
-        assert process.code() == 1, process
-        (line,) = [line for line in process.log.splitlines() if " INFO " not in line]
-        assert "may evict keys (maxmemory-policy allkeys-lru)" in line, process
-    scene.client.config_set("maxmemory-policy", "noeviction")
+        for process in started:
+            assert process.code() == 1, process
+            (line,) = [line for line in process.log.splitlines() if " INFO " not in line]
+            assert "may evict keys (maxmemory-policy allkeys-lru)" in line, process
+        scene.client.config_set("maxmemory-policy", "noeviction")
 
 
 def test_a_process_waits_for_a_replica_to_become_the_primary() -> None:
-    play(_replica, ())
+    with scenes() as make_scene:
+        scene = make_scene(server={"replicaof": NOBODY})
+        started = [scene.start(*words) for words in ROLES[:3]]
+        scene.until(lambda: all("read-only replica" in process.log for process in started), within=60)
+        time.sleep(0.5)
+        assert all(process.is_running for process in started)
 
+        scene.client.replicaof("NO", "ONE")
+        job_id = scene.add("brief")
 
-def _replica(make_scene: Any) -> None:
-    scene: Scene = make_scene(server={"replicaof": NOBODY})
-    started = [scene.start(*words) for words in ROLES[:3]]
-    scene.until(lambda: all("read-only replica" in process.log for process in started), within=60)
-    time.sleep(0.5)
-    assert all(process.is_running for process in started)
-
-    scene.client.replicaof("NO", "ONE")
-    job_id = scene.add("brief")
-
-    scene.until(lambda: scene.is_completed(job_id), within=60)
+        scene.until(lambda: scene.is_completed(job_id), within=60)
+        assert scene.job(job_id).attempts == 1
