@@ -387,7 +387,13 @@ def is_in_pages(seed: int) -> bool:
 
 
 def go(server: Server, seed: int, steps: int = 120) -> int:
-    """One walk, and the end of all that it began. Returns the number of steps.
+    """One walk; see `walked`. Returns the number of steps."""
+    walked(server, seed, steps)
+    return steps
+
+
+def walked(server: Server, seed: int, steps: int) -> State:
+    """One walk, and the end of all that it began. Returns the state that it comes to.
 
     Raises:
         AssertionError: a law was broken; the message names it and the last steps.
@@ -399,7 +405,7 @@ def go(server: Server, seed: int, steps: int = 120) -> int:
         stack.callback(walk.close)
         walk.go(steps)
         walk.drain()
-    return steps
+    return walk.state
 
 
 if __name__ == "__main__":

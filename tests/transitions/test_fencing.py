@@ -34,11 +34,14 @@ def act(request: pytest.FixtureRequest) -> Act:
     return ACTS[request.param]
 
 
-def refused(queue: Handle, act: Act, job: ClaimedJob) -> None:
-    """The action returns False and changes nothing."""
+REFUSED: tuple[bool, dict[str, object]] = (False, {})
+
+
+def tried(queue: Handle, act: Act, job: ClaimedJob) -> tuple[bool, dict[str, object]]:
+    """What the action returns, and the keys that it changes, each with what it then holds."""
     before = queue.dump()
-    assert act(queue, job) is False
-    assert queue.dump() == before
+    answer, after = act(queue, job), queue.dump()
+    return answer, {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
 
 
 def test_the_holder_of_the_job_may_move_it(queue: Handle, act: Act):
@@ -52,7 +55,7 @@ def test_a_made_up_token_is_refused(queue: Handle, act: Act, token: str):
     queue.enqueue(1)
     job = queue.claim(0)
 
-    refused(queue, act, replace(job, claim_token=token))
+    assert tried(queue, act, replace(job, claim_token=token)) == REFUSED
 
     assert queue.complete(job)
 
@@ -61,7 +64,7 @@ def test_the_token_of_another_job_is_refused(queue: Handle, act: Act):
     queue.enqueue_many([1, 2])
     mine, other = queue.claim(0), queue.claim(0)
 
-    refused(queue, act, replace(other, claim_token=mine.claim_token))
+    assert tried(queue, act, replace(other, claim_token=mine.claim_token)) == REFUSED
 
 
 def test_a_token_whose_lease_was_lost_to_another_claim_is_refused(make_queue: MakeQueue, clock: Clock, act: Act):
@@ -70,13 +73,13 @@ def test_a_token_whose_lease_was_lost_to_another_claim_is_refused(make_queue: Ma
     old = queue.claim(0)
     clock.pass_time(11)
     queue.reclaim_stuck()
-    refused(queue, act, old)
+    assert tried(queue, act, old) == REFUSED
 
     new = queue.claim(0)
 
-    refused(queue, act, old)
+    assert tried(queue, act, old) == REFUSED
     assert queue.complete(new)
-    refused(queue, act, old)
+    assert tried(queue, act, old) == REFUSED
 
 
 @pytest.mark.parametrize("word", ["", "pending job has no token"])
@@ -84,11 +87,11 @@ def test_every_token_is_refused_before_a_claim(queue: Handle, act: Act, word: st
     """An empty token must not pass for the token that a waiting job does not have."""
     job_id = queue.enqueue(1)
 
-    refused(queue, act, ClaimedJob(job_id, 1, 1, word))
+    assert tried(queue, act, ClaimedJob(job_id, 1, 1, word)) == REFUSED
 
 
 def test_every_token_is_refused_when_nothing_is_stored_about_the_job(queue: Handle, act: Act):
-    refused(queue, act, ClaimedJob("gone", 1, 1, "0123456789abcdef.1"))
+    assert tried(queue, act, ClaimedJob("gone", 1, 1, "0123456789abcdef.1")) == REFUSED
 
     assert queue.places() == {}
 
@@ -97,7 +100,7 @@ def test_every_token_is_refused_when_nothing_is_stored_about_the_job(queue: Hand
 def test_every_token_is_refused_when_the_jobs_key_is_not_a_hash(queue: Handle, act: Act):
     queue.redis.set(queue.keys.job("odd"), "what is this")
 
-    refused(queue, act, ClaimedJob("odd", 1, 1, "0123456789abcdef.1"))
+    assert tried(queue, act, ClaimedJob("odd", 1, 1, "0123456789abcdef.1")) == REFUSED
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -119,8 +122,8 @@ def test_another_end_after_the_first_is_false_and_changes_nothing(queue: Handle,
     job = queue.claim(0)
     ACTS[first](queue, job)
 
-    refused(queue, ACTS[second], job)
-    refused(queue, ACTS["renew"], job)
+    assert tried(queue, ACTS[second], job) == REFUSED
+    assert tried(queue, ACTS["renew"], job) == REFUSED
 
 
 @pytest.mark.parametrize("end", ["retry", "snooze", "release"])

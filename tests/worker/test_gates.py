@@ -44,6 +44,7 @@ def test_a_worker_writes_the_limits_in_its_code_also_those_defined_later(
     queue = make_queue(concurrency=3)
     queue.handler(lambda payload: payload)
     crew.start(queue)
-    until(lambda: queue.redis.hget(queue.keys.gates, "") == '{"concurrency":3}')
+    until(lambda: queue.redis.hexists(queue.keys.gates, ""))
     queue.gate("late", concurrency=2)
-    until(lambda: queue.redis.hget(queue.keys.gates, "late") == '{"concurrency":2}')
+    until(lambda: queue.redis.hexists(queue.keys.gates, "late"))
+    assert queue.redis.hmget(queue.keys.gates, "", "late") == ['{"concurrency":3}', '{"concurrency":2}']

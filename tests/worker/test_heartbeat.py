@@ -162,11 +162,13 @@ def test_deleted_settings_are_written_again(queue: Handle, crew: Crew, hasty: No
     queue.task(name="ok")(lambda: "ok")
     crew.start(queue)
     until(lambda: queue.redis.hlen(queue.keys.settings))
+    written = queue.redis.hgetall(queue.keys.settings)
 
     queue.redis.delete(queue.keys.settings, queue.keys.workers)
 
     until(lambda: queue.redis.hlen(queue.keys.settings))
     until(lambda: queue.redis.zcard(queue.keys.workers))
+    assert queue.redis.hgetall(queue.keys.settings) == written
 
 
 def test_a_worker_continues_after_everything_was_deleted(make_queue: MakeQueue, crew: Crew, gate: Gate) -> None:
@@ -323,7 +325,8 @@ def test_the_name_of_a_queue_is_written_again_while_its_workers_are_alive(
 
         queue.redis.delete(QUEUES_KEY)
 
-        until(lambda: queue.redis.sismember(QUEUES_KEY, queue.name))
+        until(lambda: queue.redis.exists(QUEUES_KEY))
+        assert queue.redis.smembers(QUEUES_KEY) == {queue.name}
         crew.end()
 
 
@@ -353,11 +356,11 @@ def test_the_options_of_tasks_are_written_and_written_again_after_they_were_dele
     queue.task(name="plain")(lambda: None)
     crew.start(queue)
     said = {"charge": '{"max_attempts":1,"timeout_ms":5000}'}
-    until(lambda: queue.redis.hgetall(queue.keys.tasks) == said)
+    assert until(lambda: queue.redis.hgetall(queue.keys.tasks)) == said
 
     queue.redis.delete(queue.keys.tasks)
 
-    until(lambda: queue.redis.hgetall(queue.keys.tasks) == said)
+    assert until(lambda: queue.redis.hgetall(queue.keys.tasks)) == said
 
 
 def test_a_worker_of_the_previous_release_does_not_restore_a_removed_task_option(
@@ -379,6 +382,7 @@ def test_settings_are_written_even_if_the_options_of_tasks_cannot_be(queue: Hand
     crew.start(queue)
 
     until(lambda: queue.redis.hlen(queue.keys.settings))
+    assert queue.redis.get(queue.keys.tasks) == "not a hash"
     queue.redis.delete(queue.keys.tasks)
 
 

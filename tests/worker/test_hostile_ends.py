@@ -194,6 +194,7 @@ def test_a_backoff_function_may_raise_anything(queue: Handle, crew: Crew, kind: 
     job = task.enqueue()
 
     until(lambda: queue.fields(job.id)["status"] in ("delayed", "failed"))  # failed: in its second attempt
+    assert queue.fields(job.id)["last_error"] == "ValueError: while it was looked at"
     expect_life(queue, post)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import partial
 
 import pytest
@@ -43,11 +44,15 @@ def start_idle(queue: Handle, crew: Crew, *choices: str) -> None:
         until(partial(is_idle, post))
 
 
-def run_one_by_one(queue: Handle, task: str) -> None:
-    """Enqueue jobs, each when the one before it has ended."""
+def longest_s(queue: Handle, task: str) -> float:
+    """Enqueue jobs, each when the one before it has ended. Returns the time that the slowest took."""
+    took = []
     for _ in range(8):
+        began = time.monotonic()
         jobs = enqueue(queue, task)
-        until(partial(are_completed, jobs), within=20)
+        until(partial(are_completed, jobs))
+        took.append(time.monotonic() - began)
+    return max(took)
 
 
 def statuses(jobs: list[Job[object]]) -> list[str]:
@@ -59,7 +64,8 @@ def test_a_worker_runs_only_the_chosen_tasks(queue: Handle, crew: Crew) -> None:
 
     crew.start(queue, only=["send"])
 
-    until(lambda: statuses(jobs) == ["pending", "completed", "pending", "completed"])
+    until(lambda: statuses(jobs).count("completed") >= 2)
+    assert statuses(jobs) == ["pending", "completed", "pending", "completed"]
 
 
 def test_a_worker_runs_all_tasks_but_the_excluded(queue: Handle, crew: Crew) -> None:
@@ -67,7 +73,8 @@ def test_a_worker_runs_all_tasks_but_the_excluded(queue: Handle, crew: Crew) -> 
 
     crew.start(queue, exclude=["send", "resize"])
 
-    until(lambda: statuses(jobs) == ["completed", "pending", "pending"])
+    until(lambda: "completed" in statuses(jobs))
+    assert statuses(jobs) == ["completed", "pending", "pending"]
 
 
 @pytest.mark.usefixtures("rare_looks")
@@ -76,14 +83,14 @@ def test_the_worker_that_may_run_a_job_is_woken_for_it(queue: Handle, crew: Crew
     """Whoever takes the marker first; a promoter's look would come only after half a minute."""
     start_idle(queue, crew, "send", "report", "resize", "send", "send")
 
-    run_one_by_one(queue, task)
+    assert longest_s(queue, task) < 20
 
 
 @pytest.mark.usefixtures("rare_looks")
 def test_an_unlimited_worker_is_woken_for_jobs_that_others_pass_over(queue: Handle, crew: Crew) -> None:
     start_idle(queue, crew, "send", "send", "")
 
-    run_one_by_one(queue, "report")
+    assert longest_s(queue, "report") < 20
 
 
 @pytest.mark.usefixtures("rare_looks")
@@ -120,8 +127,9 @@ def test_redis_knows_which_tasks_it_takes(queue: Handle, crew: Crew) -> None:
         found = queue.redis.hgetall(queue.keys.worker(worker_id))
         return json.loads(found.get("tasks", "[]")), found.get("has_handler")
 
-    until(lambda: said(limited.worker.id) == (["send"], "0"))
-    until(lambda: said(other.worker.id) == (["report", "resize", FLOW_TASK], "1"))
+    ids = limited.worker.id, other.worker.id
+    until(lambda: all(queue.redis.hexists(queue.keys.worker(worker_id), "has_handler") for worker_id in ids))
+    assert [*map(said, ids)] == [(["send"], "0"), (["report", "resize", FLOW_TASK], "1")]
 
 
 def test_why_says_that_no_worker_takes_the_task(queue: Handle, crew: Crew) -> None:
@@ -147,7 +155,8 @@ def test_payloads_for_the_handler_are_left_to_others_by_only(queue: Handle, crew
 def test_its_first_line_in_the_log_names_the_tasks_that_it_takes(queue: Handle, crew: Crew, logs: Logs) -> None:
     crew.start(queue, exclude=["report"])
 
-    until(lambda: [line for line in logs() if f"ready for {queue.queue.name} (send, resize)" in line])
+    (line,) = until(lambda: [line for line in logs() if "ready for " in line])
+    assert f"ready for {queue.queue.name} (send, resize)" in line
 
 
 def test_wrong_choices_are_refused(queue: Handle, make_queue: MakeQueue) -> None:

@@ -338,11 +338,13 @@ def test_reports_of_ended_attempts_are_forgotten(queue: Handle, crew: Crew) -> N
         current_job().progress(1)
 
     post = crew.start(queue)
-    for job in [quick.enqueue() for _ in range(50)]:
+    jobs = [quick.enqueue() for _ in range(50)]
+    for job in jobs:
         job.result(60)
 
     reporters = post.queue_worker.fetcher.in_flight.reporters
     until(lambda: not reporters.by_token)
+    assert [job.progress().done for job in jobs] == [1] * 50
 
 
 def test_each_attempt_begins_without_the_progress_of_the_previous_one(queue: Handle, crew: Crew, gate: Gate) -> None:

@@ -136,6 +136,7 @@ def test_a_suspect_that_fails_makes_room_for_the_next(frozen_queue: Handle, crew
     crew.start(queue)
 
     until(lambda: all(queue.get_job(job_id).last_error for job_id in ids))
+    assert [queue.get_job(job_id).status for job_id in ids] == ["delayed"] * 5
 
 
 def test_skipped_suspects_follow_each_other_at_once(frozen_queue: Handle, crew: Crew, gate: Gate) -> None:
