@@ -483,4 +483,4 @@ def test_a_terminal_that_is_closed_ends_it(queue: Queue):
 
         screen.hang_up()
 
-        until(lambda: screen.process.poll() is not None, within=120)
+        assert screen.process.wait(120) == 1

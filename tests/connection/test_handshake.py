@@ -181,19 +181,27 @@ def asked(**facts: str) -> None:
     Handshake(address, Settings("mail")).check(address.find("mail"), [("INFO",)], [info])
 
 
+def refusal(**facts: str) -> str:
+    """Why a server whose INFO has these fields is refused; empty if it is accepted."""
+    try:
+        asked(**facts)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("version", ["2.8.24", "5.0.14", "6.0.16", "6.1.240"])
 def test_a_redis_that_is_too_old_is_refused(version: str):
-    with pytest.raises(UsageError, match=rf"redis://example\.org:6379/0 is Redis {version}; schedq needs Redis 6\.2"):
-        asked(redis_version=version)
+    assert f"redis://example.org:6379/0 is Redis {version}; schedq needs Redis 6.2" in refusal(redis_version=version)
 
 
 @pytest.mark.parametrize("version", ["6.2.0", "6.2.5", "7.0.15", "7.4.1", "8.2.0", "10.0.0", "255.255.255", "", "next"])
 def test_a_redis_that_is_new_enough_is_accepted(version: str):
-    asked(redis_version=version)
+    assert refusal(redis_version=version) == ""
 
 
 def test_a_valkey_is_accepted_whatever_redis_version_it_reports():
-    asked(redis_version="6.0.0", valkey_version="8.1.0")
+    assert refusal(redis_version="6.0.0", valkey_version="8.1.0") == ""
 
 
 def test_a_server_that_does_not_reveal_its_version_is_accepted(make_queue: MakeQueue, primary: Server):

@@ -73,7 +73,8 @@ def test_a_promoter_puts_its_queue_on_the_list_again(
             daemon.answered.set()
             queue.redis.flushall()
             await daemon._read_settings()
-            await asyncio.to_thread(until, lambda: queue.redis.smembers(QUEUES_KEY) == {queue.name})
+            await asyncio.to_thread(until, lambda: queue.redis.smembers(QUEUES_KEY))
+            assert queue.redis.smembers(QUEUES_KEY) == {queue.name}
             await daemon.leave()
             await shared.aclose()
 

@@ -75,6 +75,7 @@ def test_a_search_from_anywhere_finds_a_job_with_the_keyboard(has_script: bool, 
     page.get_by_label("Search all queues").press("Enter")
 
     expect(page.locator("#live_found tbody a").first).to_have_text(job_id)
+    assert page.locator("#live_found tbody tr").count() == 1
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 768), ("light", 1280), ("dark", 1920)])

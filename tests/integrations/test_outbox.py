@@ -407,4 +407,6 @@ def test_async_code_writes_in_its_transaction_and_a_relay_takes_its_engine(site:
     engine = create_async_engine(async_url)
 
     with site.outbox.relay(engine, [site.queue.aio], poll=0.01).running():
-        until(lambda: site.waiting() == ["Ada"])
+        until(site.waiting)
+    assert site.waiting() == ["Ada"]
+    assert len(site.rows()) == 1

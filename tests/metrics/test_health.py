@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -128,8 +129,10 @@ def test_a_stopped_fetch_loop_is_reported(
     fetcher = post.queue_worker.fetcher
     monkeypatch.setattr(fetcher, "notify", lambda: None)  # nothing reaches it any more
 
-    reason(probe, f"queue {queue.name}: its fetch loop has been stalled for")
-    until(lambda: pages(probe.health)["/livez"]("").code == 503)
+    stalled = f"queue {queue.name}: its fetch loop has been stalled for"
+    reason(probe, stalled)
+    answer = until(lambda: (found := pages(probe.health)["/livez"]("")).code == 503 and found)
+    assert stalled in answer.body.decode()
     monkeypatch.undo()
     until(lambda: probe.health().is_healthy)
 
@@ -233,10 +236,12 @@ def test_a_client_that_sends_a_byte_now_and_then_is_cut_when_its_time_is_over(
     web_server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("schedq.metrics.web._TIMEOUT_S", 0.3)
+    began = time.monotonic()
     [client] = dripping(web_server, 1)
 
     until(lambda: is_cut(client))
 
+    assert time.monotonic() - began >= 0.3
     client.close()
 
 
@@ -253,7 +258,8 @@ def test_a_client_that_does_not_read_its_response_is_disconnected_in_time(monkey
     with socket.create_connection(("127.0.0.1", int(web_server.url.rpartition(":")[2])), timeout=60) as client:
         client.sendall(b"GET /big HTTP/1.1\r\n\r\n")
         until(lambda: threads)
-        until(lambda: not threads[0].is_alive())
+        threads[0].join(60)
+        assert not threads[0].is_alive(), "it still sends"
     web_server.close()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import select
+import socket
 import subprocess
 import sys
 import threading
@@ -225,4 +227,7 @@ def test_a_claim_that_waits_while_its_queue_is_closed_ends(server: Server):
 
 
 def test_making_a_queue_connects_to_nothing():
-    Queue("nowhere", redis="redis://127.0.0.1:1", clock=Clock()).close()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Queue("anywhere", redis=f"redis://127.0.0.1:{listening.getsockname()[1]}", clock=Clock()).close()
+
+        assert not select.select([listening], [], [], 0)[0]

@@ -113,26 +113,26 @@ FOREIGN = ["report:slots", "x" * 49, "", "a b", b"\xff\xfe", "*", "nobody"]
 @pytest.mark.parametrize("name", FOREIGN[:1])
 def test_an_entry_that_names_another_key_is_removed_and_noted(queue: Handle, clock: Clock, name: str):
     queue.redis.set(queue.keys.schedule("thing") + ":of:others", "x")
-    foreign(queue, clock, name)
+    assert kept_and_noted(queue, clock, name) == ({"report", "other"}, f"schedule:{name}")
 
 
 @pytest.mark.parametrize("name", FOREIGN[1:])
 def test_an_entry_without_a_definition_is_removed_and_noted(queue: Handle, clock: Clock, name: Any):
-    foreign(queue, clock, name)
+    shown = name if isinstance(name, str) else name.decode(errors="surrogateescape")
+    assert kept_and_noted(queue, clock, name) == ({"report", "other"}, f"schedule:{shown}")
 
 
-def foreign(queue: Handle, clock: Clock, name: Any) -> None:
+def kept_and_noted(queue: Handle, clock: Clock, name: Any) -> tuple[set[str], str]:
+    """Add a foreign entry, and fire what is due; returns the names that are kept, and the id that is noted."""
     queue.redis.zadd(queue.keys.schedules, {name: clock.now_ms})
     assert len(queue.schedules.list()) == 3
     clock.pass_time(MINUTE)
 
     tick(queue)
 
-    assert set(queue.state().holds("schedules", "zset")) == {"report", "other"}
-    (note,) = queue.redis.lrange(queue.keys.broken, 0, -1)
-    text = name if isinstance(name, str) else name.decode(errors="surrogateescape")
-    assert json.loads(note)["id"] == f"schedule:{text}"
     assert len(jobs(queue)) == 2
+    (note,) = queue.redis.lrange(queue.keys.broken, 0, -1)
+    return set(queue.state().holds("schedules", "zset")), json.loads(note)["id"]
 
 
 @pytest.mark.breaks("layout", "schedules", because="a key of another program is in the place of a schedule's")

@@ -242,6 +242,7 @@ def test_a_worker_measures_by_the_provider_that_its_application_sets(make_scene:
 
     file = scene.folder / METRICS
     scene.until(lambda: file.exists() and DURATION in file.read_text())
+    assert CONSUMED in file.read_text()
 
 
 @pytest.mark.processes

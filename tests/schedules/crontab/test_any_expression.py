@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from schedq.schedules.crontab.crontab import Fold, Gap, parse
 from schedq.schedules.crontab.zones import offsets_of
-from tests.schedules.crontab.test_changes_of_clocks import agrees
+from tests.schedules.crontab import test_changes_of_clocks as slots
 from tests.schedules.crontab.walk import DAY_S, HOUR_S, Meant, walk
 
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
@@ -169,7 +169,7 @@ def test_no_slot_is_missed_or_repeated_and_none_is_in_the_past():
         # The known offsets of a zone grow on demand; where they end must not matter.
         crontab.next_after((change - earlier) * 1000)
 
-        agrees(crontab, wanted, start, end)
+        assert slots.found(crontab, start, end) == slots.wanted(wanted, start, end)
         inside = [slot * 1000 for slot in wanted if start <= slot < end]
         for instant in (*(change * 1000 + at for at in asked), *inside[:20]):
             found = crontab.next_after(instant)
@@ -217,7 +217,11 @@ def test_to_the_second_no_slot_is_missed_either():
         meant = Meant.by(lambda t: t.second in seconds.numbers and written.matches(t), walked)
         wanted = meant.real_time() if written.follows_real_time else meant.slots(gap, fold)
 
-        agrees(parse(f"{seconds.text} {written.text}", tz=zone, gap=gap, fold=fold), wanted, at - HOUR_S, at + HOUR_S)
+        crontab, around = (
+            parse(f"{seconds.text} {written.text}", tz=zone, gap=gap, fold=fold),
+            (at - HOUR_S, at + HOUR_S),
+        )
+        assert slots.found(crontab, *around) == slots.wanted(wanted, *around)
         tally["slots"] += sum(at - HOUR_S <= slot < at + HOUR_S for slot in wanted)
 
     holds()

@@ -237,6 +237,7 @@ def test_an_idle_worker_notices_that_its_queue_has_moved(cluster: Cluster, make_
     done(load, post=post)
 
     load.check(to)
+    assert load.starts == dict.fromkeys(load.accepted, 1)
 
 
 # -- a node dies

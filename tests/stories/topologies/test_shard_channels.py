@@ -144,6 +144,7 @@ def test_listeners_follow_a_queue_to_another_node(
         return any(map(listener.hears, ids))
 
     until(is_heard)
+    assert cluster.owner(prefix) is cluster.nodes[2]
 
 
 @pytest.mark.parametrize("listens", ["with all rights", "with the same rules"])
@@ -168,10 +169,12 @@ def test_a_user_whose_rules_have_no_shard_channels_is_heard(
         )
     url = cluster.url.replace("redis+cluster://", "redis+cluster://older:pw@")
     listener = listen(kind, open_queue(name, cluster.url if listens == "with all rights" else url))
+    before = sent(cluster)
 
     job_id = run_one(open_queue(name, url))
 
     until(lambda: listener.hears(job_id))
+    assert sent(cluster) > before, "it is heard on the channel that all nodes share"
 
 
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
@@ -211,4 +214,5 @@ def test_a_queue_on_another_node_hears_that_a_job_of_its_flow_has_ended(
     for queue in (shop, gpu):
         crew.start(Served(queue), debug=False)
 
-    until(lambda: listener.hears("ended"))
+    text = until(lambda: [text for text in listener.heard if text.startswith("ended ")])[0]
+    assert gpu.batch(text.partition(" ")[2]).progress().total == 1

@@ -124,7 +124,7 @@ def test_a_request_on_a_connection_that_its_client_has_closed_may_still_arrive(
 
     network.open("a")
 
-    until(lambda: witness.get(COUNT) == b"1")
+    assert until(lambda: witness.get(COUNT)) == b"1"
 
 
 def test_a_slow_wire_delivers_late_and_whole(network: Network, connect: Callable[[str], redis.Redis]):
