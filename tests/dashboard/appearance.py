@@ -72,5 +72,7 @@ PALE = """() => {
 def inaccessible(page: Page) -> list[str]:
     """What is against the Web Content Accessibility Guidelines 2.2, at their level AA, and where."""
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa"]
-    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": tags}}).response["violations"]
+    # What is in order is not listed element by element, which took a third of the time.
+    options = {"runOnly": {"type": "tag", "values": tags}, "resultTypes": ["violations"]}
+    found = Axe().run(page, options=options).response["violations"]
     return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
