@@ -9,8 +9,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ from schedq.cli.top.render import curve, per_second, shares, window
 from schedq.inspect.samples import Sample
 from tests.cli.conftest import Run
 from tests.cli.scenes import beat, claimed, failed_jobs, one_of_each
-from tests.cli.screens import on_terminal
+from tests.cli.screens import on_terminal, started_on
 from tests.servers import Server
 from tests.waiting import until
 
@@ -358,12 +356,9 @@ class Terminal:
         fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.before = termios.tcgetattr(self._theirs)
         self.text = ""
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "schedq", "top", "--interval", "0.1", *words],
-            preexec_fn=lambda: os.login_tty(self._theirs),
-            pass_fds=(self._theirs,),
-            env=os.environ | {"TERM": "xterm-256color"} | environment,
-        )
+        with open(self._theirs, "wb", buffering=0, closefd=False) as screen:
+            known = os.environ | {"TERM": "xterm-256color"} | environment
+            self.process = started_on(screen, "top", "--interval", "0.1", *words, environment=known)
 
     def read(self) -> None:
         while select.select([self._ours], [], [], 0.02)[0]:
@@ -392,7 +387,7 @@ class Terminal:
         """Its exit code; read on meanwhile, or it can't write its last words."""
         until(self._has_ended, within=120)
         self.read()
-        return self.process.returncode
+        return self.process.wait(0)
 
     def _has_ended(self) -> bool:
         self.read()
@@ -408,9 +403,8 @@ class Terminal:
         self._ours = self._theirs = -1
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(60)
         for fd in (self._ours, self._theirs):
             if fd >= 0:
                 os.close(fd)
@@ -483,4 +477,4 @@ def test_a_terminal_that_is_closed_ends_it(queue: Queue):
 
         screen.hang_up()
 
-        assert screen.process.wait(120) == 1
+        assert screen.process.wait(120) != 0

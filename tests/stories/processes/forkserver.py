@@ -33,6 +33,7 @@ _IMPORTED: Final = (
     "schedq.cli.jobs",
     "schedq.cli.servers",
     "schedq.cli.stats",
+    "schedq.cli.top",
     "schedq.cli.worker",
 )
 
@@ -101,6 +102,7 @@ class ForkServer:
         """Run `schedq …`, or `-c PROGRAM …` or `FILE.py …` as Python does, in a session of its own.
 
         Args:
+            output: its standard output; a terminal becomes its own, from which it reads and to which it logs, too.
             folder: where it runs and finds modules first; the server's own unless given.
         """
         request = {"start": list(arguments), "environment": dict(environment), "folder": str(folder or "")}
@@ -138,10 +140,16 @@ def _serve(control: socket.socket) -> list[str] | None:
             for fd in fds:
                 os.close(fd)
         else:
-            os.setsid()
-            for fd, standard in zip(fds, (1, 2), strict=True):
-                os.dup2(fd, standard)
-                os.close(fd)
+            if os.isatty(fds[0]):
+                os.close(fds[1])
+                os.login_tty(fds[0])
+                # Those of the server belong to a file, and have its place in it.
+                sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", 1), open(2, "w", 1)  # noqa: SIM115
+            else:
+                os.setsid()
+                for fd, standard in zip(fds, (1, 2), strict=True):
+                    os.dup2(fd, standard)
+                    os.close(fd)
             os.environ.clear()
             os.environ.update(request["environment"])
             if request["folder"]:
