@@ -326,7 +326,7 @@ def test_with_postgresql(redis: Server, tmp_path: Path) -> None:
         until(lambda: accepts(f"user=app dbname=postgres host={folder}"))
         given = {"ENGINE": "django.db.backends.postgresql", "USER": "app", "HOST": folder, "NAME": "postgres"}
         first, second = ({**given, "TEST": {"NAME": name}} for name in ("first", "second"))
-        assert "skipped" not in run_tests(tmp_path, redis, "postgresql", {"default": first, "other": second})
+        assert "\nOK\n" in run_tests(tmp_path, redis, "postgresql", {"default": first, "other": second})
 
 
 def test_with_mariadb(redis: Server, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_with_mariadb(redis: Server, tmp_path: Path) -> None:
     with mariadb(program) as sock:
         given = {"ENGINE": "django.db.backends.mysql", "USER": "app", "HOST": sock, "NAME": "site"}
         first, second = ({**given, "TEST": {"NAME": name}} for name in ("first", "second"))
-        assert "skipped" not in run_tests(tmp_path, redis, "mariadb", {"default": first, "other": second})
+        assert "\nOK\n" in run_tests(tmp_path, redis, "mariadb", {"default": first, "other": second})
 
 
 def accepts(address: str) -> bool:
