@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,12 @@ from tests.worker.processes import outcome
 
 BY = ["a worker", "run_due"]
 place: ContextVar[str] = ContextVar("place", default="outside")
+
+
+@pytest.fixture(autouse=True)
+def _without_django(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once Django is loaded, as by other tests, `run_due` runs async code in a thread of Django's."""
+    monkeypatch.delitem(sys.modules, "django.db", raising=False)
 
 
 def run(queue: Handle, crew: Crew, by: str) -> None:
