@@ -26,7 +26,7 @@ place: ContextVar[str] = ContextVar("place", default="outside")
 
 @pytest.fixture(autouse=True)
 def _without_django(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once Django is loaded, as by other tests, `run_due` runs async code in a thread of Django's."""
+    """Once another test has loaded Django, `run_due` runs async code in a thread of Django's."""
     monkeypatch.delitem(sys.modules, "django.db", raising=False)
 
 
