@@ -87,7 +87,8 @@ def returning() -> Iterator[None]:
     finally:
         _returns.reset(token)
         for number, handler in before:
-            if handler is not None:  # it was not set in Python
+            # None is one that was not set in Python. Other threads than the main one can't set any.
+            if handler is not None and signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
 
 

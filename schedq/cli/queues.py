@@ -244,12 +244,14 @@ def read_each(
     redis_url: str | None,
     read: Callable[[Settings], RoundTrips[T]],
     moved: Callable[[int, int], None] = lambda _done, _all: None,
+    through: Queue | None = None,
 ) -> Iterator[tuple[str, T | Conflict]]:
     """What `read` finds out about each queue, or why it can't: 100 queues at once; on a cluster, one by one.
 
-    `moved` is called with the numbers of queues that have been read, and of all.
+    `moved` is called with the numbers of queues that have been read, and of all. `through`, from `all_queues`, saves a
+    caller that reads again and again new connections.
     """
-    with all_queues(redis_url) as queue:
+    with all_queues(redis_url) if through is None else nullcontext(through) as queue:
         tagged = queue.settings.tagged
         page = 1 if tagged else _AT_ONCE
         for first in range(0, len(names), page):

@@ -157,7 +157,7 @@ slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''
 local first = next_due()
 if next_rest ~= '' and (first == '' or tonumber(next_rest) < tonumber(first)) then first = next_rest end
--- Whoever wakes a worker calls a promoter that rests. It comes by itself when a delayed job is due.
+-- A script that wakes a worker also calls a promoter that rests. When a delayed job is due, the promoter looks by itself.
 local rest = 0
 local is_unused = found % 4 == 0 and group_at == '' and slot == '' and first_end == '' and unleased == 0
 if rest_ms and is_unused and moved == 0 and redis.call('LLEN', pending) == 0 then

@@ -259,7 +259,7 @@ class Capacity:
             self.on_look(idle)
 
     def pass_turn(self) -> None:
-        """Note that the queue that was to claim next has no more jobs."""
+        """Let another queue claim, because the one whose turn it was has no more jobs."""
         if self.free and len(self._consumers) > 1:
             self.notify()
 

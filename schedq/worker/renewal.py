@@ -150,7 +150,7 @@ class Renewal(threading.Thread):
                 self._failed(some[0], error)
                 return False
             for batch, answer in zip(some, answers, strict=True):
-                if isinstance(answer, SchedqError):  # perhaps only this queue is damaged
+                if isinstance(answer, SchedqError):  # this queue may be damaged; the others are renewed
                     refused += 1
                     self._failed(batch, answer)
                 else:

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from schedq import Conflict, Discard, Queue
+from schedq.cli.queues import all_queues, read_each
 from schedq.cli.top import render
 from schedq.cli.top.app import App, Doing, OneQueue, Queues, Reader
 from schedq.cli.top.render import curve, per_second, shares, window
@@ -244,6 +245,18 @@ def test_of_many_queues_only_those_on_the_screen_are_read(
     assert "queues, 1 to 10 of 100" in first
     assert "queues, 91 to 100 of 100" in drawn(many.top, capsys, 13)
     assert many.read == names[90:]
+
+
+def test_a_screen_of_all_queues_keeps_its_connection(make_queue: Callable[..., Queue], desk: Server):
+    names = [make_queue(name).name for name in ("mail", "reports")]
+    with all_queues(desk.unix_url) as through:
+        screen = Queues(names, lambda some, read: read_each(some, desk.unix_url, read, through=through), make_queue)
+        screen.look()
+        with desk.requests() as requests:
+            screen.look()
+            screen.look()
+
+    assert {request.name for request in requests} <= {"EVALSHA", "LRANGE"}, "no greeting"
 
 
 def test_a_redis_that_does_not_respond_is_reported_and_the_screen_stays():

@@ -23,7 +23,7 @@ from rich.text import Text
 from schedq.cli import output
 from schedq.cli.params import json_option, redis_option
 from schedq.cli.queue_argument import ExplicitQueueCommand, queue_argument
-from schedq.cli.queues import all_names, must_be_known, open_queue, read_each
+from schedq.cli.queues import all_names, all_queues, must_be_known, open_queue, read_each
 from schedq.cli.top.app import App, OneQueue, Queues, Screen
 from schedq.model import escaping
 from schedq.model.times import monotonic
@@ -93,7 +93,8 @@ def top(name: str | None, once: bool, interval: float, redis_url: str | None, as
         if len(names) == 1:
             screen: Screen = OneQueue(opened(names[0]))
         else:
-            screen = Queues(names, lambda some, read: read_each(some, redis_url, read), opened)
+            through = stack.enter_context(all_queues(redis_url))
+            screen = Queues(names, lambda some, read: read_each(some, redis_url, read, through=through), opened)
         if once:
             screen.look()
             output.show(screen.draw(_PRINTED))

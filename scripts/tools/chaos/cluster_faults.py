@@ -76,12 +76,12 @@ class NodeFaults(threading.Thread):
             self.error = error
 
     def end(self) -> None:
-        """Start no more faults, and wait until the last one is over."""
+        """Stop injecting faults, and wait until the last one has ended."""
         self._over.set()
         self.join()
 
     def cancel(self) -> None:
-        """Stop at once; nodes are started or changed no more."""
+        """Stop at once, and leave the nodes as they are."""
         self._over.set()
         self._cancelled.set()
         self.join(30)

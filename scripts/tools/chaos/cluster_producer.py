@@ -22,7 +22,7 @@ from scripts.tools.chaos.cluster_app import queues, recorder
 from scripts.tools.chaos.record import now
 
 MOST_WAITING: Final = 150
-"""Jobs in `pending` of a queue above which it gets no more for a moment."""
+"""If a queue has more pending jobs than this, the producer pauses before it adds others."""
 MEMORY: Final = "memory"
 """The first word in the kind of jobs that are accepted before the replica has them."""
 _MEMORY_SHARE: Final = 0.2
