@@ -17,7 +17,8 @@ class Proxy:
 
     `lose_reply(word)`: the next request that contains the word is executed, its reply discarded, and the connection
     closed. `lose_request(word)`: the same, but the server never gets the request. `hold_reply(word)`: the reply waits
-    until `let_go()`.
+    until `let_go()`. `lose_late_reply(word)` and `hold_late_reply(word)`: the same at the next reply to a request that
+    contains the word, which may have been sent before.
 
     Attributes:
         faults: number of faults so far.
@@ -28,6 +29,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._plan: tuple[str, bytes] | None = None
         self._wires: list[socket.socket] = []
+        self._last: dict[socket.socket, bytes] = {}
+        self._abandoned: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._is_open = threading.Event()
         self._is_open.set()
@@ -83,6 +86,23 @@ class Proxy:
         self._is_open.clear()
         self._plan = ("hold", word.encode())
 
+    def lose_late_reply(self, word: str) -> None:
+        """Lose the next reply to a request with this word, and the connection."""
+        self._plan = ("late reply", word.encode())
+
+    def hold_late_reply(self, word: str) -> None:
+        """Hold the next reply to a request with this word until `let_go()`."""
+        self._is_open.clear()
+        self._plan = ("late hold", word.encode())
+
+    def leave(self, word: str) -> None:
+        """Cut a client that has sent a request with this word last. The server does not notice before `let_go()`."""
+        self._is_open.clear()
+        for client, data in [*self._last.items()]:
+            if word.encode() in data:
+                self._abandoned.add(client)
+                client.shutdown(socket.SHUT_RDWR)
+
     def let_go(self) -> None:
         """Forward the held reply."""
         self._is_open.set()
@@ -112,17 +132,30 @@ class Proxy:
                 ready, _, _ = select.select([client, upstream], [], [])
                 if upstream in ready:
                     data = upstream.recv(1 << 20)
-                    if not data:
+                    if not data or not self._pass_back(data, client):
                         return
-                    client.sendall(data)
                 if client in ready:
                     data = client.recv(1 << 20)
+                    if client in self._abandoned:
+                        self._is_open.wait(30)
                     if not data or not self._pass_on(data, client, upstream):
                         return
 
+    def _pass_back(self, data: bytes, client: socket.socket) -> bool:
+        fault, word = self._plan or ("", b"")
+        if fault.startswith("late") and word in self._last.get(client, b""):
+            self._plan = None
+            self.faults += 1
+            if fault == "late reply":
+                return False
+            self._is_open.wait(30)
+        client.sendall(data)
+        return True
+
     def _pass_on(self, data: bytes, client: socket.socket, upstream: socket.socket) -> bool:
         fault, word = self._plan or ("", b"")
-        if not fault or word not in data:
+        self._last[client] = data
+        if not fault or fault.startswith("late") or word not in data:
             upstream.sendall(data)
             return True
         self._plan = None

@@ -181,6 +181,23 @@ class AsyncConnection:
         """Close the connection; the next request opens it again. Pending requests fail with the message `why`."""
         self._disconnect(exceptions.ConnectionError(why))
 
+    def finish(self, within_s: float) -> None:
+        """Send nothing more. The server then closes the connection, and does not begin requests that wait there.
+
+        Requests in progress fail when it has, at the latest after `within_s`.
+        """
+        connection, transport = self._connection, self._transport
+        if connection is None or transport is None or not transport.can_write_eof():  # TLS can't
+            self.close()
+            return
+
+        def close() -> None:
+            if connection is self._connection:
+                self.close()
+
+        transport.write_eof()
+        asyncio.get_running_loop().call_later(within_s, close)
+
     async def aclose(self) -> None:
         """Close the connection and wait until its tasks and its transport have ended."""
         self.close()

@@ -256,6 +256,11 @@ class InFlight:
         if self.reporters.by_token:
             self.reporters.forget(attempt.job.claim_token)
 
+    def unknown(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+        """Return those of some claimed jobs whose attempts are not here."""
+        tokens = {attempt.job.claim_token for attempt in self.all()}
+        return [job for job in jobs if job.claim_token not in tokens]
+
     def start(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
         """Store the asyncio task that runs the handler of an attempt."""
         attempt.task = task

@@ -192,6 +192,12 @@ class Capacity:
         """Allow no more jobs to be started."""
         self._startable = -self.size  # claims in progress may return as many
         self._look_whether_used_up()
+        self.notify()
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether no more jobs may be started, however many there were."""
+        return self._startable < 0
 
     @property
     def is_any_ready(self) -> bool:
@@ -225,15 +231,16 @@ class Capacity:
             self.notify()  # another queue may take the rest
         return reservation
 
-    def take(self, consumer: Consumer, count: int) -> Reservation:
-        """Reserve up to `count` free slots, whichever queue may claim next."""
+    def take(self, consumer: Consumer, count: int, *, suspect: bool = True) -> Reservation:
+        """Reserve up to `count` free slots, whichever queue may claim next; without `suspect`, not for suspects."""
         queue = self._numbers[consumer]
         count = min(count, self.free)
         self._unheld -= count
         self._startable -= count
         self._held[queue] += count
         self._order.charge(queue, count)
-        has_suspect, self._suspect_is_out = not self._suspect_is_out, True
+        has_suspect = suspect and not self._suspect_is_out
+        self._suspect_is_out = self._suspect_is_out or has_suspect
         return Reservation(self, queue, count, has_suspect=has_suspect)
 
     def release(self, consumer: Consumer, *, suspect: bool) -> None:

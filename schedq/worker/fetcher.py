@@ -6,15 +6,11 @@ Attempts that finish during a round trip wait for the next one, so under load a 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from schedq.background.reconnecting_client import REFUSED_S, Availability, LogThrottle, ReconnectingClient
-from schedq.connection import redis_errors
-from schedq.connection.async_connection import AsyncConnection, cancelled
+from schedq.background.reconnecting_client import REFUSED_S, LogThrottle, ReconnectingClient
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.model.ids import new_request
 from schedq.model.settings import Settings
@@ -23,7 +19,7 @@ from schedq.observer import Observer
 from schedq.queue.queue import QueueBase
 from schedq.transitions import Operation, claim, gates, promote
 from schedq.worker.attempt import IllegalTransition, StateName, Transition, targets
-from schedq.worker.capacity import Capacity, Reservation
+from schedq.worker.capacity import Reservation
 from schedq.worker.dispatcher import Dispatcher
 from schedq.worker.worker_context import Only, WorkerContext
 
@@ -96,6 +92,9 @@ class Fetcher:
         is_ready: `pending` may contain jobs that can be claimed now, so queues of lower priority wait.
         notify: call it after a change; the fetcher then checks whether there is something to do.
         wake_keys: the wake markers to wait for.
+        ask: returns the operation of a claim.
+        siblings: the processes with which this one shares the jobs evenly, or None.
+        later_claims: the claims behind waits of which it is not certain yet which jobs they got.
     """
 
     def __init__(self, queue: QueueBase, client: ReconnectingClient, context: WorkerContext, only: Only) -> None:
@@ -104,7 +103,7 @@ class Fetcher:
         self.client = client
         self._capacity = context.capacity
         self._takes_all = only is None
-        self._ask = partial(claim.claim, queue.settings, worker=context.worker_id, only=only)
+        self.ask = partial(claim.claim, queue.settings, worker=context.worker_id, only=only)
         self._observers = context.observers
         self._notified = asyncio.Event()
         self.notify = self._notified.set
@@ -113,12 +112,12 @@ class Fetcher:
         self.state = READY
         self.is_ready = True
         self._throttle = LogThrottle()
-        self._claims = 0  # claims whose replies have not arrived
+        self._claims = self.later_claims = 0  # claims whose replies have not arrived
         self._unanswered = 0  # claims in a row without a reply
         self._owes_marker = False
         self._flooded = asyncio.Event()  # the last claim left jobs behind
         # Only plain handlers are shared evenly: async handlers run concurrently in a single process.
-        self._siblings = context.siblings if queue.registry.has_plain_functions else None
+        self.siblings = context.siblings if queue.registry.has_plain_functions else None
         self._timers = Timers()
         if context.siblings is not None:
             context.siblings.join(self.in_flight)
@@ -127,12 +126,12 @@ class Fetcher:
     @property
     def is_idle(self) -> bool:
         """There are no attempts, no unsent settlements, and no jobs to claim."""
-        return self.is_settled and self.state is IDLE
+        return self.state is IDLE and not (self.dispatcher.waiting or self._claims or self.in_flight)
 
     @property
     def is_settled(self) -> bool:
         """There are no attempts, no unsent settlements, and no claims in progress that may return jobs."""
-        return not (self.dispatcher.waiting or self._claims or self.in_flight)
+        return not (self.dispatcher.waiting or self._claims or self.later_claims or self.in_flight)
 
     def mark_ready(self) -> None:
         """Note that the queue may contain jobs. The caller must notify the capacity afterwards."""
@@ -155,6 +154,7 @@ class Fetcher:
         if self.state is not CLOSED:
             self._become(CLOSED)
         self._notified.set()
+        self._capacity.notify()
 
     async def run(self) -> None:
         """Fetch until cancelled.
@@ -197,9 +197,9 @@ class Fetcher:
 
     def _reserve(self) -> Reservation | None:
         """Reserve slots for a claim; at most half of all slots while two claims are sent in parallel."""
-        if self._siblings is not None:
+        if self.siblings is not None:
             # Another process that holds fewer jobs may claim first.
-            wait_s = 0.0 if self._flooded.is_set() else self._siblings.wait_s()
+            wait_s = 0.0 if self._flooded.is_set() else self.siblings.wait_s()
             self._timers.call_later("first go", wait_s, self.notify)
             if wait_s > 0:
                 return None
@@ -221,8 +221,8 @@ class Fetcher:
         if self.state is not CLOSED and (self.state is BEHIND) != self.dispatcher.is_behind:
             self._become(BEHIND if self.dispatcher.is_behind else READY)
             self._capacity.notify()
-        if self._siblings is not None:
-            self._siblings.tell()
+        if self.siblings is not None:
+            self.siblings.tell()
         if refused is not None:
             self._throttle.log(f"queue {self._settings.name}: jobs can't be settled", refused)
             await asyncio.sleep(REFUSED_S)
@@ -231,10 +231,10 @@ class Fetcher:
         """Send operations and a claim together, start the claimed jobs, and return the other operations' results."""
         request = new_request()
         limit, share = min(reservation.free, MOST_CLAIMED), None
-        if self._siblings is not None:
-            self._siblings.claimed()
-            share = self._siblings.share()
-        asked = self._ask(request, limit, suspects=reservation.has_suspect, share=share)
+        if self.siblings is not None:
+            self.siblings.claimed()
+            share = self.siblings.share()
+        asked = self.ask(request, limit, suspects=reservation.has_suspect, share=share)
 
         def lost() -> None:
             self._lost()
@@ -248,7 +248,7 @@ class Fetcher:
             if isinstance(answer, StoreUnavailable):
                 lost()
                 self._unanswered += 1
-                await self._recover(request)
+                await self.recover(request)
                 if self._unanswered > 1:
                     self._refused(answer)
             elif isinstance(answer, SchedqError):
@@ -257,19 +257,19 @@ class Fetcher:
                 # The process was frozen, or a handler blocked the loop: the leases may have ended since, and other
                 # workers may have completed the jobs, so ask Redis again before starting them.
                 reservation.let_go()
-                await self._recover(request)
+                await self.recover(request)
             else:
-                self._claimed(answer, reservation, is_full=len(answer.jobs) == limit)
+                self.claimed(answer, reservation, is_full=len(answer.jobs) == limit)
         finally:
             self._claims -= 1
             reservation.let_go()
         return answers
 
-    def _claimed(self, claimed: claim.Claim, reservation: Reservation, *, is_full: bool) -> None:
+    def claimed(self, claimed: claim.Claim, reservation: Reservation, *, is_full: bool) -> None:
         """Handle the reply to a claim."""
         self._unanswered = 0
         if self.state is CLAIMING or self.state is IDLE:
-            more = READY if self._claims == 1 else CLAIMING
+            more = READY if self._claims < 2 else CLAIMING
             self._become(more if claimed.has_more else IDLE)
             if not claimed.has_more:
                 self._capacity.pass_turn()
@@ -279,10 +279,10 @@ class Fetcher:
         self.dispatcher.start(claimed.jobs, reservation, is_closed=self.state is CLOSED)
         if claimed.left_suspects:
             self._capacity.passed_over(self)
-        if self._siblings is not None:
-            self._siblings.tell()
+        if self.siblings is not None:
+            self.siblings.tell()
 
-    async def _recover(self, request: str) -> None:
+    async def recover(self, request: str, reservation: Reservation | None = None) -> None:
         """Start the jobs that a claim still holds whose reply was lost or came too late."""
         while True:
             try:
@@ -295,7 +295,8 @@ class Fetcher:
                 await asyncio.sleep(REFUSED_S)
         self._resume(AWAY)
         self.mark_ready()
-        reservation = self._capacity.take(self, len(jobs))
+        jobs = self.in_flight.unknown(jobs)
+        reservation = reservation or self._capacity.take(self, len(jobs))
         self.dispatcher.start(jobs, reservation, is_closed=self.state is CLOSED)
         reservation.let_go()
         self._capacity.notify()
@@ -332,107 +333,6 @@ class Fetcher:
             raise IllegalTransition(f"fetcher of queue {self._settings.name}: {self.state} can't become {state}")
         self.state = state
         self.is_ready = state is READY or state is CLAIMING
-
-
-_BLOCK_S: Final = 10
-_NOTICED_S: Final = 0.02
-_FIRST_WAIT_S: Final = 0.1
-_LONGEST_WAIT_S: Final = 2.0
-
-
-class WakeListener:
-    """Waits in Redis for wake markers while slots are free and no queue is ready; a marker makes its queue ready.
-
-    Args:
-        queue: any of the queues, for its connection.
-        fetchers: wake key → fetcher, for all wake keys of all queues on that server.
-    """
-
-    def __init__(
-        self, queue: QueueBase, availability: Availability, capacity: Capacity, fetchers: Mapping[str, Fetcher]
-    ) -> None:
-        self._connection = AsyncConnection(queue.address, queue.settings, accepted=availability.accepted)
-        self._availability = availability
-        self._capacity = capacity
-        self._throttle = LogThrottle()
-        self._fetchers = fetchers
-        self._wait_s = _FIRST_WAIT_S
-        self._changed = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
-        capacity.listen(self._changed.set)
-
-    async def run(self) -> None:
-        """Wait for markers until cancelled."""
-        try:
-            while True:
-                self._changed.clear()
-                if self._capacity.free <= 0 or self._capacity.is_any_ready:
-                    self._availability.rest(self)
-                    await self._changed.wait()
-                else:
-                    await self._block()
-        finally:
-            if self._looking is not None:
-                await cancelled(self._looking)
-            self._availability.forget(self)
-            await self._connection.aclose()
-
-    async def _block(self) -> None:
-        command: tuple[str | int, ...] = ("BZPOPMIN", *self._fetchers, _BLOCK_S)
-        began = monotonic()
-        try:
-            if not self._connection.is_connected:
-                await self._connection.connect()
-                self._availability.back(self)  # before the command, whose reply may take long
-            # The server may never end the block, for example if its clock jumps. The timeout is a little longer.
-            (reply,) = await self._connection.ask([command], reply_s=_BLOCK_S + 1)
-        except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
-            is_early = monotonic() - began < _BLOCK_S
-            if is_early:
-                # Any other error is a configuration mistake, which a fetcher raises.
-                if redis_errors.is_transient(error) or self._availability.has_answered:
-                    self._availability.lost(self, error)
-                # If the server is gone, the other connections notice it within a moment. A claim sent on one of them
-                # before that would have no known result until the server is back.
-                await asyncio.sleep(_NOTICED_S)
-            self._look_everywhere()
-            if is_early:
-                await asyncio.sleep(self._wait_s * random.uniform(0.5, 1))  # noqa: S311 - spreads load
-                self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s)
-            return
-        self._wait_s = _FIRST_WAIT_S
-        if isinstance(reply, list):
-            self._fetchers[reply[0]].on_wake()
-        elif isinstance(reply, Exception):
-            if not redis_errors.is_moved(reply):
-                self._throttle.log(f"{', '.join(self._fetchers)}: can't wait for wake markers", reply)
-                self._connection.close()  # after a failover the address may lead to another server
-                await asyncio.sleep(REFUSED_S)
-            self._look_everywhere()
-
-    def look_for_markers(self, wanted: Collection[object]) -> None:
-        """Check, in the background, which of these fetchers' queues have wake markers."""
-        keys = [key for key, fetcher in self._fetchers.items() if fetcher in wanted]
-        if keys and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.create_task(self._look_for_markers(keys))
-
-    async def _look_for_markers(self, keys: Sequence[str]) -> None:
-        client = self._fetchers[keys[0]].client
-        with suppress(SchedqError):
-            if not await client.ask(_existing(*keys)):
-                return
-            for key, found in zip(keys, await client.execute([_existing(key) for key in keys]), strict=True):
-                if found:
-                    self._fetchers[key].look()
-
-    def _look_everywhere(self) -> None:
-        """Check every queue once, because a wake marker may have been lost with the connection."""
-        for fetcher in dict.fromkeys(self._fetchers.values()):
-            fetcher.look()
-
-
-def _existing(*keys: str) -> Operation[int]:
-    return Operation("look", None, (), ("EXISTS", *keys), int)
 
 
 async def _connect(

@@ -15,9 +15,10 @@ from schedq.model.times import monotonic
 from schedq.observer import QueueHealth
 from schedq.queue.queue import QueueBase
 from schedq.worker.capacity import Capacity
-from schedq.worker.fetcher import Fetcher, WakeListener
+from schedq.worker.fetcher import Fetcher
 from schedq.worker.heartbeat import Heartbeat
 from schedq.worker.renewal import Held, Renewal, renewals
+from schedq.worker.wake_listener import WakeListener
 from schedq.worker.worker_context import Only, WorkerContext
 
 _DEREGISTER_S: Final = 1.0
@@ -160,7 +161,8 @@ def wake_listeners(queue_workers: Sequence[QueueWorker], capacity: Capacity) -> 
     for queues in by_server([*by_queue]):
         here = [by_queue[queue] for queue in queues]
         fetchers = {key: each.fetcher for each in here for key in each.fetcher.wake_keys}
-        listeners.append(WakeListener(queues[0], here[0].availability, capacity, fetchers))
+        is_only = len(queue_workers) == 1
+        listeners.append(WakeListener(queues[0], here[0].availability, capacity, fetchers, is_only=is_only))
 
     def look_for_markers(idle: Sequence[object]) -> None:
         for listener in listeners:

@@ -12,6 +12,8 @@ import pytest
 from schedq.isolation.settings import IsolationSettings
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.proxy import Proxy
+from tests.servers import Server
 from tests.worker import isolated_app
 from tests.worker.crew import Crew, Gate, renew_every
 from tests.worker.layers import Trail
@@ -43,12 +45,27 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A proxy between a queue and its server."""
+    with Proxy(server) as proxy:
+        yield proxy
+
+
+@pytest.fixture
 def crew(make_queue: MakeQueue, gate: Gate) -> Iterator[Crew]:
     """Starts workers; they are stopped after the test, before the state of the queues is checked."""
     crew = Crew()
     yield crew
     gate.open()
     crew.end()
+
+
+@pytest.fixture
+def spare(make_queue: MakeQueue) -> Handle:
+    """A queue without jobs. A worker that has it, too, sends no claim behind its wait."""
+    queue = make_queue()
+    queue.task(name="never")(lambda: None)
+    return queue
 
 
 @pytest.fixture

@@ -138,6 +138,11 @@ class Post:
         """What works on its first queue; waits until the worker has begun."""
         return until(lambda: self.worker._queue_workers)[0]
 
+    @property
+    def free_slots(self) -> int:
+        """The slots without a job; one of them may be reserved for the next job of an idle queue."""
+        return self.worker.capacity.free + self.queue_worker.fetcher.later_claims
+
     def do(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function on the worker's event loop and return its result."""
         assert self._loop is not None

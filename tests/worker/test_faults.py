@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,13 +19,6 @@ from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, Post, broken_laws, frozen, renew_every
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    """A proxy between a queue and its server."""
-    with Proxy(server) as proxy:
-        yield proxy
 
 
 class Load:

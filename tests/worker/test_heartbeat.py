@@ -92,12 +92,12 @@ def test_a_worker_reports_the_jobs_that_it_runs(queue: Handle, crew: Crew, gate:
 
 
 def test_a_claim_in_progress_does_not_count_as_a_running_job(
-    make_queue: MakeQueue, crew: Crew, gate: Gate, hasty: None, server: Server
+    make_queue: MakeQueue, crew: Crew, gate: Gate, hasty: None, server: Server, spare: Handle
 ) -> None:
     with Proxy(server) as proxy:
         queue = make_queue(url=proxy.url, visibility_ms=5000)
         gate.task(queue, in_thread=True)
-        post = crew.start(queue, concurrency=4)
+        post = crew.start(queue, spare, concurrency=4)
         until(lambda: facts(queue, post), within=60)
         until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready), within=60)
         proxy.hold_reply(scripts.load("claim").sha)

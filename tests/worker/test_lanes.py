@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from schedq import current_job
 from schedq.transitions import scripts
 from tests.conftest import MakeQueue
+from tests.doors import Handle
 from tests.waiting import until
 from tests.worker.crew import Crew, asked
 
@@ -42,10 +45,13 @@ def test_while_jobs_wait_each_round_trip_claims_for_half_of_the_slots(make_queue
     assert most <= 10
 
 
-def test_a_few_jobs_are_fetched_in_one_round_trip(make_queue: MakeQueue, crew: Crew) -> None:
+@pytest.mark.parametrize(("is_only", "limit"), [(False, "10"), (True, "1")])
+def test_a_few_jobs_are_fetched_in_one_round_trip(
+    make_queue: MakeQueue, crew: Crew, spare: Handle, is_only: bool, limit: str
+) -> None:
     queue = make_queue(visibility_ms=5000)
     queue.task(name="ok")(lambda: None)
-    post = crew.start(queue, concurrency=10, promotes=False)
+    post = crew.start(*([queue] if is_only else [queue, spare]), concurrency=10, promotes=False)
     until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready), within=60)
 
     with queue.server.requests() as requests:
@@ -56,4 +62,4 @@ def test_a_few_jobs_are_fetched_in_one_round_trip(make_queue: MakeQueue, crew: C
     found = [(request.words[1], request.words) for request in asked(requests, queue, "enqueue", "claim", "settle")]
     shas = [sha for sha, _ in found]
     between = found[shas.index(scripts.load("enqueue").sha) + 1 : shas.index(scripts.load("settle").sha)]
-    assert [words[LIMIT] for _, words in between] == ["10"]
+    assert [words[LIMIT] for _, words in between] == [limit]

@@ -80,5 +80,5 @@ def test_a_function_is_skipped_if_its_job_is_cancelled_before_its_thread_begins(
 
     with pytest.raises(JobCancelled):
         job.result(20)
-    until(lambda: post.worker.capacity.free == 1)
+    until(lambda: post.free_slots == 1)
     assert not called.is_set()

@@ -260,7 +260,7 @@ def test_a_stop_request_reaches_only_its_own_job(queue: Handle, crew: Crew, gate
 
 
 def test_a_claim_whose_reply_comes_after_its_leases_have_ended_starts_only_jobs_it_still_holds(
-    make_queue: MakeQueue, crew: Crew
+    make_queue: MakeQueue, crew: Crew, spare: Handle
 ) -> None:
     queue = make_queue(visibility_ms=1000)
     begun: list[str] = []
@@ -271,7 +271,7 @@ def test_a_claim_whose_reply_comes_after_its_leases_have_ended_starts_only_jobs_
         begun.append(name)
         return "here"
 
-    post = crew.start(queue, promotes=False)
+    post = crew.start(queue, spare, promotes=False)
     until(lambda: not post.do(lambda: post.worker.capacity.is_any_ready))
     client: Any = post.queue_worker.client
     execute = client.execute

@@ -354,7 +354,7 @@ def test_other_threads_work_in_place_of_stuck_ones_up_to_half_of_the_slots(
     gate.open()
     until(lambda: not post.worker.stuck)
     assert [job.result(20) for job in [meet.enqueue() for _ in range(2)]] == [True, True]
-    until(lambda: post.worker.capacity.free == 2)
+    until(lambda: post.free_slots == 2)
 
 
 @pytest.mark.usefixtures("_hasty")

@@ -33,6 +33,8 @@ LIMITED: Final = {
     "worker-4": ("--except", ("overrun", "hopeless", "single", "tick")),
 }
 """Workers that take some tasks only."""
+SINGLE: Final = {"worker-1": "first", "worker-3": "second"}
+"""Workers of one queue. They send their claims behind their waits."""
 SPARED: Final = ("worker-0", "promoter-0")
 """Processes that are never killed: their memory is watched for growth."""
 

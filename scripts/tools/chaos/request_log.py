@@ -10,9 +10,11 @@ from schedq.background.reconnecting_client import ReconnectingClient
 from schedq.errors import SchedqError
 from schedq.model.records import Settlement
 from schedq.transitions import Operation
+from schedq.transitions.claim import Claim
 from schedq.transitions.promote import Promotion
 from schedq.transitions.scripts import header
 from schedq.worker.renewal import Renewal, RenewalBatch
+from schedq.worker.wake_listener import LaterClaim
 from scripts.tools.chaos.record import Recorder, now
 
 
@@ -69,6 +71,22 @@ class RequestLog:
 
         ReconnectingClient.execute = heard  # type: ignore[method-assign,assignment]
         Renewal._ask = renewed  # type: ignore[method-assign,assignment]
+        self._watch_later_claims()
+
+    def _watch_later_claims(self) -> None:
+        begin, read = LaterClaim.__init__, LaterClaim.read
+
+        def begun(claim: LaterClaim, *args: Any) -> None:
+            begin(claim, *args)
+            self._write("claim", now(), claim.request_id)
+
+        def answered(claim: LaterClaim, replies: Sequence[Any]) -> Any:
+            reply = read(claim, replies)
+            if isinstance(reply, Claim):
+                self._write("claimed", now(), claim.request_id, _jobs(reply.jobs))
+            return reply
+
+        LaterClaim.__init__, LaterClaim.read = begun, answered  # type: ignore[method-assign,assignment]
 
     def _sent(self, operation: Operation[Any]) -> int:
         number = next(self._numbers)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from scripts.tools.chaos import faketime, orders
-from scripts.tools.chaos.app import LIMITED, NAMES, SPARED
+from scripts.tools.chaos.app import LIMITED, NAMES, SINGLE, SPARED
 from scripts.tools.chaos.network import Network
 from scripts.tools.chaos.record import Recorder, now
 from scripts.tools.chaos.servertime import Step
@@ -26,7 +26,7 @@ PASSWORD: Final = "chaos"
 USER: Final = "chaos"
 """The Redis user of the processes; the director has its own user, to which no fault applies."""
 ROOT: Final = Path(__file__).parents[3]
-APPS: Final = tuple(f"scripts.tools.chaos.app:{name}" for name in NAMES)
+APPS: Final = {name: f"scripts.tools.chaos.app:{name}" for name in NAMES}
 WORKERS, PROMOTERS, PRODUCERS = 5, 2, 2
 CONCURRENCY: Final = 8
 SKEWS: Final = {"worker-2": "+3600", "worker-3": "-3600", "promoter-1": "+86400"}
@@ -209,7 +209,8 @@ class Stage:
             how = ["--concurrency", str(CONCURRENCY), "--grace", "1", "--log-format", "json"]
             way, tasks = LIMITED.get(name, ("", ()))
             how += [word for task in tasks for word in (way, task)]
-            return ["-m", "schedq", "worker", *APPS, *how, *(["--no-promoter"] if number % 2 else [])]
+            apps = [APPS[SINGLE[name]]] if name in SINGLE else APPS.values()
+            return ["-m", "schedq", "worker", *apps, *how, *(["--no-promoter"] if number % 2 else [])]
         if name.startswith("promoter"):
             return ["-m", "scripts.tools.chaos.promoter", "promoter", *NAMES, "--redis", url, "--log-format", "json"]
         return ["-m", "scripts.tools.chaos.producer", name, url, str(self.rate / PRODUCERS), str(self.seed)]

@@ -150,7 +150,7 @@ def test_a_key_of_another_type_stops_no_loop_and_no_neighbor(
     record_property: Any,
     way: str,
 ) -> None:
-    for routine in ("model.settings.HEARTBEAT_S", "background.reclaimer._ROUTINE_S", "worker.fetcher._BLOCK_S"):
+    for routine in ("model.settings.HEARTBEAT_S", "background.reclaimer._ROUTINE_S", "worker.wake_listener._BLOCK_S"):
         monkeypatch.setattr(f"schedq.{routine}", 1)
     monkeypatch.setattr("schedq.background.reconnecting_client._AGAIN_S", 3600)  # not once a minute
     cases: list[Case] = []
