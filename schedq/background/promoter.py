@@ -12,7 +12,7 @@ from schedq.background.observers import NO_OBSERVERS, Observers
 from schedq.background.reclaimer import Reclaimer
 from schedq.background.reconnecting_client import LogThrottle, ReconnectingClient, run_forever
 from schedq.background.scheduler import Scheduler
-from schedq.connection.pubsub import PubSub
+from schedq.connection.pubsub import PubSub, Subscriber
 from schedq.errors import SchedqError
 from schedq.inspect import samples
 from schedq.model.ids import new_request
@@ -69,7 +69,7 @@ class Promoter:
         observers: Observers = NO_OBSERVERS,
         *,
         hears: bool = False,
-        due: PubSub | None = None,
+        due: Subscriber | None = None,
         rest_s: float = _LONGEST_SLEEP_S,
     ) -> None:
         self.id = new_request()
@@ -81,7 +81,7 @@ class Promoter:
         self._reclaimer = Reclaimer(self._settings, client, refresh, observers)
         self._scheduler = Scheduler(self._settings, client)
         self._advancer = Advancer(self._settings, client, queue.connections)
-        self._due = due or PubSub(queue.address, queue.settings, "-due")
+        self._due: Subscriber = due or PubSub(queue.address, queue.settings, "-due")
         self._losses = client.availability.losses
         self._woken = asyncio.Event()
         self._hears = hears

@@ -68,14 +68,12 @@ class Availability:
 
     Attributes:
         losses: the number of outages so far.
-        has_answered: the server has accepted a connection at least once.
         carried_out: the names of operations that the server has executed.
         accepted: the names of queues for which the server has passed the handshake.
     """
 
     def __init__(self, label: str, claimed: Callable[[], object] = lambda: None) -> None:
         self.losses = 0
-        self.has_answered = False
         self._label = label
         self._claimed = claimed
         self._since = 0.0
@@ -83,9 +81,25 @@ class Availability:
         self._is_answering = False  # a client got a reply since the last loss
         self._without: set[object] = set()
         self._reasons = LogThrottle(_MOST_REASONS)
+        self._parts: dict[str, QueueAvailability] = {}
+        self._answered: set[str] = set()  # empty until the server has accepted a connection
         self.carried_out: set[str] = set()
         self.accepted: set[str] = set()
         self._lock = threading.RLock()
+
+    def of_queue(self, name: str) -> QueueAvailability:
+        """The availability of the node of a cluster that holds this queue."""
+        return self._parts.setdefault(name, QueueAvailability(self))
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the server has accepted a connection at least once."""
+        return bool(self._answered)
+
+    @property
+    def lost_at(self) -> float:
+        """When the server was lost last, by the monotonic clock."""
+        return self._since
 
     @property
     def lost_for_s(self) -> float:
@@ -122,18 +136,19 @@ class Availability:
                 self._since, self._reasons = now, LogThrottle(_MOST_REASONS)
                 self._reasons.is_news(reason)
                 self.losses += 1
-                log.warning("%s: lost (%s); trying again until it is back", self._label, reason)
+                self._say("lost (%s); trying again until it is back", reason)
             # At first connections break in different ways that all mean the same: the server does not respond.
             elif not (now - self._since < _SETTLED_S and redis_errors.is_unresponsive(error)) and self._reasons.is_news(
                 reason
             ):
-                log.warning("%s: still lost after %.0f s (%s)", self._label, now - self._since, reason)
+                self._say("still lost after %.0f s (%s)", now - self._since, reason)
             self._is_lost, self._is_answering = True, False
             self._without.add(who)
 
     def back(self, who: object) -> None:
         """Note that the server replied to `who`. It is back once it has replied to all clients that wait for it."""
-        self.has_answered = True
+        if not self._answered:
+            self._answered.add(self._label)
         # Checked after every reply, so without the lock. A client reports its own losses before its replies.
         if not self._is_lost:
             return
@@ -149,7 +164,7 @@ class Availability:
             self._without.discard(who)
             if self._is_lost and self._is_answering and not self._without:
                 self._is_lost = False
-                log.warning("%s: back after %.1f s", self._label, monotonic() - self._since)
+                self._say("back after %.1f s", monotonic() - self._since)
 
     def forget(self, who: object) -> None:
         """Note that `who` has been closed. If no other client had lost the server, the next loss is a new outage."""
@@ -157,6 +172,49 @@ class Availability:
             self.rest(who)
             if not self._without:
                 self._is_lost = False
+
+    def _say(self, text: str, *facts: object) -> None:
+        log.warning("%s: " + text, self._label, *facts)
+
+
+class QueueAvailability(Availability):
+    """Whether the node of a cluster that holds one queue is available; other queues may be served meanwhile.
+
+    What the cluster has executed and accepted counts for all of its queues, and it logs outages once for all.
+    """
+
+    def __init__(self, cluster: Availability) -> None:
+        super().__init__("")
+        self._cluster = cluster
+        self._answered, self.carried_out, self.accepted = cluster._answered, cluster.carried_out, cluster.accepted
+
+    def has_carried_out(self, operation: str) -> None:
+        """Note that the cluster has executed an operation with this name for the first time."""
+        self._cluster.has_carried_out(operation)
+
+    def lost(self, who: object, error: Exception) -> None:
+        """Note that the node did not reply to `who`."""
+        super().lost(who, error)
+        self._cluster.lost(who, error)
+
+    def back(self, who: object) -> None:
+        """Note that the node of the queue, which may be another one now, replied to `who`."""
+        if self._is_lost:
+            self._cluster.back(who)
+        super().back(who)
+
+    def rest(self, who: object) -> None:
+        """Note that `who` has no request in progress."""
+        super().rest(who)
+        self._cluster.rest(who)
+
+    def forget(self, who: object) -> None:
+        """Note that `who` has been closed."""
+        super().forget(who)
+        self._cluster.forget(who)
+
+    def _say(self, text: str, *facts: object) -> None:
+        pass  # the cluster does
 
 
 REFUSED_S: Final = 1.0

@@ -18,6 +18,7 @@ import redis.connection as connections
 import redis.sentinel
 
 from schedq.connection.endpoint import PASSWORD_FILE, Endpoint, PasswordFile
+from schedq.connection.resolver import in_thread
 from schedq.errors import UsageError
 
 if TYPE_CHECKING:  # imported for an address that needs one of them: most name a single server
@@ -108,6 +109,18 @@ class Address:
             UsageError: the servers that know the address refuse to tell this user.
         """
         return self._target if isinstance(self._target, Endpoint) else self._target.find(key)
+
+    async def locate(self, key: str) -> Endpoint:
+        """The same as `find` for event loops; callers at the same time share a thread on a cluster.
+
+        Raises:
+            StoreUnavailable, UsageError: as `find`.
+        """
+        if (known := self.known(key)) is not None:
+            return known
+        if cluster := self._cluster:
+            return await cluster.locate(key)
+        return await in_thread(lambda: self.find(key))
 
     def enlist(self, queue: str, *, again: bool = False) -> None:
         """On a cluster, add a queue's name to the list of queues, without blocking. Elsewhere the handshake does this.

@@ -18,7 +18,6 @@ from schedq.connection.codec import NOTHING, checked, packed, reader
 from schedq.connection.endpoint import REPLY_S, Endpoint, name_of
 from schedq.connection.handshake import Handshake
 from schedq.connection.redis_internals import abandon, abort, transport_of
-from schedq.connection.resolver import in_thread
 from schedq.model.durability import Wait
 from schedq.model.settings import Settings
 from schedq.transitions import Argument
@@ -84,19 +83,27 @@ async def open_connection(address: Address, key: str, name: str) -> tuple[RedisC
         ConnectionError, TimeoutError, OSError: raised by redis-py.
         SchedqError: the server refuses the connection.
     """
-    known = address.known(key)
-    endpoint = known if known is not None else await in_thread(lambda: address.find(key))
+    endpoint = await address.locate(key)
+    return await connected(endpoint, name, address.label), endpoint
+
+
+async def connected(endpoint: Endpoint, name: str, label: str, within_s: float = REPLY_S) -> RedisConnection:
+    """Connect to a server; errors name `label`.
+
+    Raises:
+        ConnectionError, TimeoutError, OSError, SchedqError: as `open_connection`.
+    """
     connection = endpoint.async_connection(name)
     try:
         # redis-py's own timeout covers only the TCP handshake, which the kernel of a frozen server still completes.
-        async with asyncio.timeout(REPLY_S):
+        async with asyncio.timeout(within_s):
             await connection.connect()
     except exceptions.ResponseError as error:  # rejected immediately, for example in protected mode
-        raise redis_errors.translate(error, "connect", address.label) from error
+        raise redis_errors.translate(error, "connect", label) from error
     except BaseException:
         await abandon(connection)
         raise
-    return connection, endpoint
+    return connection
 
 
 class AsyncConnection:
@@ -246,8 +253,11 @@ class AsyncConnection:
         transport.write(words)
         replies = await asked.future
         if any(map(redis_errors.is_demoted, replies)) and connection is self._connection:
-            self._disconnect(exceptions.ConnectionError("the server is no longer the primary"))
+            self._demoted()
         return replies
+
+    def _demoted(self) -> None:
+        self._disconnect(exceptions.ConnectionError("the server is no longer the primary"))
 
     def _check_deadlines(self) -> None:
         """Close the connection if a request has waited too long."""
@@ -261,6 +271,10 @@ class AsyncConnection:
         else:
             self._timer = loop.call_at(deadline, self._check_deadlines)
 
+    def _described(self, error: Exception) -> Exception:
+        """The error of requests when the connection is lost."""
+        return error
+
     def _disconnect(self, error: Exception) -> None:
         self._transport = None
         if self._timer is not None:
@@ -270,6 +284,7 @@ class AsyncConnection:
         if connection is not None:
             abort(connection)
         asked, self._asked = self._asked, deque()
+        error = self._described(error)
         for one in asked:
             if not one.future.done():
                 one.future.set_exception(error)

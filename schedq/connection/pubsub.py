@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from redis.asyncio.connection import Connection as RedisConnection
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
@@ -23,6 +23,26 @@ from schedq.model.settings import Settings
 
 _LONGEST_WAIT_S: Final = 2.0
 Callback = Callable[[str], None]
+
+
+class Subscriber(Protocol):
+    """What calls a function for each message of a channel; see `PubSub`."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything is subscribed to."""
+
+    async def subscribe(self, channel: str, callback: Callback) -> None:
+        """Call `callback` for each message of `channel` from now on."""
+
+    async def unsubscribe(self, channel: str, callback: Callback) -> None:
+        """Stop calling `callback`."""
+
+    def renew(self, losses: int) -> None:
+        """Use a new connection if more outages of the server are known now than at the last call."""
+
+    async def aclose(self) -> None:
+        """Stop listening."""
 
 
 class PubSub:

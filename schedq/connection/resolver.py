@@ -25,6 +25,8 @@ _LOOK_UP_SHARE: Final = 0.8
 """The share of the connection timeout that name resolution may take, so that its error can still be reported."""
 _lookups: Final[dict[tuple[int, str, int], Future[Addresses]]] = {}
 """Lookups in progress, by process, host and port. A forked child has none of its parent's threads."""
+_calls: Final[dict[tuple[int, object], Future[Any]]] = {}
+"""Calls in progress that are shared, by process and what they are for."""
 
 
 async def in_thread(function: Callable[[], T]) -> T:
@@ -38,6 +40,21 @@ async def in_thread(function: Callable[[], T]) -> T:
     work: Future[T] = Future()
     _start(function, work)
     return await _result(work)
+
+
+async def in_shared_thread(what: object, function: Callable[[], T]) -> T:
+    """The same; callers with the same `what` share one call while it is in progress.
+
+    Raises:
+        OSError: the system can't start another thread.
+    """
+    work: Future[T] = Future()
+    key = (os.getpid(), what)
+    shared: Future[T] = _calls.setdefault(key, work)
+    if shared is work:
+        work.add_done_callback(lambda _: _calls.pop(key, None))
+        _start(function, work)
+    return await _result(shared)
 
 
 def wait_for_name(host: str, within_s: float) -> None:

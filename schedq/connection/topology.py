@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from schedq.connection import redis_errors
 from schedq.connection.endpoint import REPLY_S, Endpoint, joined
 from schedq.connection.existing import Existing
+from schedq.connection.resolver import in_shared_thread
 from schedq.errors import SchedqError, StoreUnavailable, UsageError
 from schedq.model.keys import QUEUES_KEY
 from schedq.model.times import monotonic
@@ -144,6 +145,12 @@ class Cluster:
             UsageError: the server is not part of a cluster, or no node lets this user ask.
         """
         return self.known(key) or self.template.with_address(*self._serving(self._slots(), key))
+
+    async def locate(self, key: str) -> Endpoint:
+        """The same as `find` for event loops. One thread asks for all callers, however many queues look for nodes."""
+        return self.known(key) or self.template.with_address(
+            *self._serving(await in_shared_thread(id(self), self._slots), key)
+        )
 
     def _serving(self, slots: SlotMap, key: str) -> Node:
         slot = key_slot(key.encode())

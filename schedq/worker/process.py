@@ -19,8 +19,13 @@ from functools import partial
 from typing import Final
 
 from schedq.background.promoter import Promoter
-from schedq.background.reconnecting_client import Availability, LogThrottle
-from schedq.background.shared_connections import SharedConnections, by_server
+from schedq.background.reconnecting_client import LogThrottle
+from schedq.background.shared_connections import (
+    SharedConnections,
+    availability_of,
+    by_server,
+    shared_connections,
+)
 from schedq.errors import SchedqError, UsageError
 from schedq.isolation.death import manner
 from schedq.logs import log
@@ -70,8 +75,7 @@ async def run_promoters(queues: Sequence[QueueBase]) -> None:
     """
     asked = asyncio.Event()
     _obey(asked.set)
-    availabilities = {queue.address: Availability(queue.address.label) for queue in queues}
-    connections = [SharedConnections(here, availabilities[here[0].address]) for here in by_server(queues)]
+    connections = [shared_connections(here, availability_of(here)) for here in by_server(queues)]
     daemons = [_Daemon(queue, shared) for shared in connections for queue in shared.queues]
     work = [asyncio.create_task(daemon.run()) for daemon in daemons]
     ready = asyncio.create_task(_say_when_ready(daemons))
@@ -104,7 +108,7 @@ class _Daemon:
         self._client = shared.client(queue)
         self._unknown = queue.settings.without_application()
         self._promoter = Promoter(
-            queue, self._client, self._unknown, self._read_settings, due=shared.due, rest_s=shared.rest_s
+            queue, self._client, self._unknown, self._read_settings, due=shared.due(queue), rest_s=shared.rest_s
         )
         self._throttle = LogThrottle()
         self.answered = self._promoter.has_looked

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from schedq.background.reconnecting_client import LogThrottle
-from schedq.background.shared_connections import by_server
 from schedq.connection import redis_errors
-from schedq.connection.address import Address
 from schedq.connection.client import Connection
 from schedq.connection.endpoint import REPLY_S
 from schedq.connection.request import Request
@@ -29,7 +27,7 @@ MOST_RENEWED: Final = 250
 REPORT_S: Final = 0.5
 """The minimum seconds between two requests with reports, however often handlers report."""
 _LEAST_REPLY_S: Final = 0.25
-_SENT_AT_ONCE: Final = 10
+SENT_AT_ONCE: Final = 10
 """The most scripts in one round trip."""
 
 
@@ -102,6 +100,9 @@ class Renewal(threading.Thread):
             self._wait()
             if not self._stopping.is_set():
                 self._send()
+        self._close()
+
+    def _close(self) -> None:
         self._connection.close()
 
     def _holds_any(self) -> bool:
@@ -142,8 +143,8 @@ class Renewal(threading.Thread):
     def _are_renewed(self, batches: Sequence[RenewalBatch]) -> bool:
         """Renew the leases of all batches, a few scripts at a time; return whether Redis renewed all of them."""
         refused = 0
-        for first in range(0, len(batches), _SENT_AT_ONCE):
-            some = batches[first : first + _SENT_AT_ONCE]
+        for first in range(0, len(batches), SENT_AT_ONCE):
+            some = batches[first : first + SENT_AT_ONCE]
             try:
                 answers = self._ask(some)
             except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
@@ -160,8 +161,12 @@ class Renewal(threading.Thread):
         return not refused
 
     def _failed(self, batch: RenewalBatch, error: Exception) -> None:
-        if monotonic() - self._renewed_at > 2 * self._interval_s:
+        if monotonic() - self._last_at(batch) > 2 * self._interval_s:
             self._throttle.log(f"queue {batch.held.queue.name}: leases can't be renewed", error)
+
+    def _last_at(self, _batch: RenewalBatch) -> float:
+        """When the leases of this queue were last renewed."""
+        return self._renewed_at
 
     def _ask(self, batches: Sequence[RenewalBatch]) -> list[list[str] | SchedqError]:
         """Send the scripts of some batches together; return what Redis replied to each."""
@@ -184,20 +189,6 @@ class Renewal(threading.Thread):
             self._loop.call_soon_threadsafe(_hear, in_flight, told)
         except RuntimeError:
             self._stopping.set()  # the loop is closed
-
-
-def renewals(
-    held: Sequence[Held], loop: asyncio.AbstractEventLoop, accepted: Mapping[Address, set[str]]
-) -> list[Renewal]:
-    """Return what renews the leases of a worker's queues, in as few threads as possible."""
-    in_flight = dict(held)
-    found = []
-    for queues in by_server([*in_flight]):
-        by_length: dict[float, list[Held]] = {}
-        for queue in queues:
-            by_length.setdefault(queue.settings.renewal_s, []).append(Held(queue, in_flight[queue]))
-        found += [Renewal(some, loop, accepted[queues[0].address]) for some in by_length.values()]
-    return found
 
 
 def _open_attempts(in_flight: InFlight) -> tuple[dict[str, Attempt], list[ProgressReport]]:

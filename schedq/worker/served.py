@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from schedq.background.promoter import Promoter
 from schedq.background.reconnecting_client import Availability
 from schedq.background.registrar import Registrar
-from schedq.background.shared_connections import SharedConnections, by_server
+from schedq.background.shared_connections import (
+    SharedConnections,
+    availability_of,
+    by_server,
+    is_spread,
+    shared_connections,
+)
+from schedq.connection.address import Address
 from schedq.logs import log
 from schedq.model.times import monotonic
 from schedq.observer import QueueHealth
 from schedq.queue.queue import QueueBase
 from schedq.worker.capacity import Capacity
+from schedq.worker.cluster_renewal import renewals
 from schedq.worker.fetcher import Fetcher
 from schedq.worker.heartbeat import Heartbeat
-from schedq.worker.renewal import Held, Renewal, renewals
+from schedq.worker.renewal import Held, Renewal
 from schedq.worker.wake_listener import WakeListener
 from schedq.worker.worker_context import Only, WorkerContext
 
@@ -36,7 +44,7 @@ class QueueWorker:
     def __init__(self, queue: QueueBase, shared: WorkerConnections, context: WorkerContext, only: Only) -> None:
         self.queue = queue
         self.only = only
-        self.availability = shared.background.availability
+        self.availability = shared.background.availability_of(queue)
         self.client = shared.foreground.client(queue)
         self.fetcher = Fetcher(queue, self.client, context, only)
         self.background_client = shared.background.client(queue)
@@ -46,7 +54,7 @@ class QueueWorker:
                 self.background_client,
                 observers=context.background_observers,
                 hears=True,
-                due=shared.background.due,
+                due=shared.background.due(queue),
                 rest_s=shared.background.rest_s,
             )
             if context.promotes
@@ -63,7 +71,7 @@ class QueueWorker:
             on_other_data=self.registrar.again,
             on_vacancy=self.promoter.step_in if self.promoter else lambda _: None,
             only=only,
-            here=[each.settings for each in shared.background.queues] if queue is shared.background.queues[0] else (),
+            here=shared.background.watched_by(queue),
         )
         self.fetching: asyncio.Task[None] | None = None
 
@@ -101,7 +109,7 @@ class WorkerConnections(NamedTuple):
     @classmethod
     def to(cls, queues: Sequence[QueueBase], availability: Availability) -> WorkerConnections:
         """Those of some queues; nothing connects yet."""
-        return cls(SharedConnections(queues, availability), SharedConnections(queues, availability))
+        return cls(shared_connections(queues, availability), shared_connections(queues, availability))
 
 
 class ServedQueues:
@@ -124,13 +132,14 @@ class ServedQueues:
         claimed: Callable[[], object],
     ) -> None:
         """Make what serves these queues, on the worker's loop. `claimed` is called at the first claim at a server."""
-        availabilities = {queue.address: Availability(queue.address.label, claimed) for queue in queues}
         shared: dict[QueueBase, WorkerConnections] = {}
+        accepted: dict[Address, set[str]] = {}
         for here in by_server([*queues]):
-            self.connections.append(WorkerConnections.to(here, availabilities[here[0].address]))
+            availability = availability_of(here, claimed)
+            self.connections.append(WorkerConnections.to(here, availability))
             shared |= dict.fromkeys(here, self.connections[-1])
+            accepted[here[0].address] = availability.accepted
         self.queues += [QueueWorker(queue, shared[queue], *given) for queue, given in queues.items()]
-        accepted = {address: each.accepted for address, each in availabilities.items()}
         held = [Held(each.queue, each.fetcher.in_flight) for each in self.queues]
         self.renewals += renewals(held, asyncio.get_running_loop(), accepted)
         for renewal in self.renewals:
@@ -158,15 +167,25 @@ def wake_listeners(queue_workers: Sequence[QueueWorker], capacity: Capacity) -> 
     """Return what waits for the wake markers of these queues, with as few connections as possible."""
     by_queue = {each.queue: each for each in queue_workers}
     listeners = []
-    for queues in by_server([*by_queue]):
+    for queues in _of_one_command([*by_queue]):
         here = [by_queue[queue] for queue in queues]
         fetchers = {key: each.fetcher for each in here for key in each.fetcher.wake_keys}
         is_only = len(queue_workers) == 1
         listeners.append(WakeListener(queues[0], here[0].availability, capacity, fetchers, is_only=is_only))
 
     def look_for_markers(idle: Sequence[object]) -> None:
+        wanted = frozenset(idle)
         for listener in listeners:
-            listener.look_for_markers(frozenset(idle))
+            listener.look_for_markers(wanted)
 
     capacity.on_look = look_for_markers
     return listeners
+
+
+def _of_one_command(queues: Sequence[QueueBase]) -> Iterator[Sequence[QueueBase]]:
+    """The queues whose wake markers one command can wait for."""
+    for here in by_server(queues):
+        if is_spread(here):
+            yield from ([queue] for queue in here)
+        else:
+            yield here

@@ -51,6 +51,29 @@ def test_an_outage_is_logged_once_however_many_clients_notice_it(logs: Logs) -> 
     ]
 
 
+@pytest.mark.usefixtures("brief")
+def test_of_a_cluster_only_the_queues_of_the_lost_node_count_as_lost_and_the_log_says_it_once(logs: Logs) -> None:
+    cluster = Availability("a node of redis+cluster://here")
+    gone, too, other = (cluster.of_queue(name) for name in ("gone", "too", "other"))
+    other.has_carried_out("claim")
+
+    gone.lost("pump", ConnectionError("reset"))
+    too.lost("waker", ConnectionError("refused"))
+    other.back("promoter")
+    gone.back("pump")
+    assert [each.losses for each in (gone, too, other)] == [1, 1, 0]
+    assert [each.lost_for_s > 0 for each in (gone, too, other)] == [False, True, False]
+    assert len(logs()) == 1
+    too.back("waker")
+
+    assert too.lost_for_s == 0
+    assert gone.has_answered and gone.has_let("claim"), "what one node has done, the others will do"
+    assert [line.split("(")[0] for line in logs()] == [
+        "WARNING a node of redis+cluster://here: lost ",
+        "WARNING a node of redis+cluster://here: back after 0.0 s",
+    ]
+
+
 def test_a_closed_client_does_not_prolong_an_outage(logs: Logs) -> None:
     outage = Availability("redis://here")
     outage.lost("pump", ConnectionError())

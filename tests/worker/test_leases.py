@@ -330,7 +330,7 @@ def test_a_failed_renewal_is_sent_again_at_once_and_then_soon(queue: Handle, mon
 def test_the_leases_of_a_damaged_queue_keep_no_others_from_being_renewed(
     make_queue: MakeQueue, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedq.worker.renewal._SENT_AT_ONCE", 2)
+    monkeypatch.setattr("schedq.worker.renewal.SENT_AT_ONCE", 2)
     queues = [make_queue(name) for name in ("damaged", "mail", "reports")]
     held = [Held(queue.queue, InFlight()) for queue in queues]
     for queue, each in zip(queues, held, strict=True):

@@ -13,6 +13,7 @@ from schedq.transitions import Operation
 from schedq.transitions.claim import Claim
 from schedq.transitions.promote import Promotion
 from schedq.transitions.scripts import header
+from schedq.worker.cluster_renewal import ClusterRenewal
 from schedq.worker.renewal import Renewal, RenewalBatch
 from schedq.worker.wake_listener import LaterClaim
 from scripts.tools.chaos.record import Recorder, now
@@ -40,7 +41,7 @@ class RequestLog:
 
     def install(self) -> None:
         """Record every request from now on."""
-        exchange, ask = ReconnectingClient.execute, Renewal._ask
+        exchange, ask, ask_node = ReconnectingClient.execute, Renewal._ask, ClusterRenewal._ask_node
 
         async def heard(
             link: ReconnectingClient, operations: Sequence[Operation[Any]], failed: Callable[[], None] | None = None
@@ -62,15 +63,20 @@ class RequestLog:
         def renewed(renewal: Renewal, batches: Sequence[RenewalBatch]) -> list[list[str] | SchedqError]:
             began = now()
             found = ask(renewal, batches)
-            ended = now()
-            for batch, words in zip(batches, found, strict=True):
-                if not isinstance(words, SchedqError):
-                    pairs = zip(batch.attempts, words, strict=True)
-                    self._write("renewed", began, ended, [(a.job.id, a.job.claim_token, word) for a, word in pairs])
+            self._renewed(began, batches, found)
+            return found
+
+        async def renewed_at_node(
+            renewal: ClusterRenewal, batches: Sequence[RenewalBatch]
+        ) -> list[list[str] | SchedqError]:
+            began = now()
+            found = await ask_node(renewal, batches)
+            self._renewed(began, batches, found)
             return found
 
         ReconnectingClient.execute = heard  # type: ignore[method-assign,assignment]
         Renewal._ask = renewed  # type: ignore[method-assign,assignment]
+        ClusterRenewal._ask_node = renewed_at_node  # type: ignore[method-assign,assignment]
         self._watch_later_claims()
 
     def _watch_later_claims(self) -> None:
@@ -87,6 +93,13 @@ class RequestLog:
             return reply
 
         LaterClaim.__init__, LaterClaim.read = begun, answered  # type: ignore[method-assign,assignment]
+
+    def _renewed(self, began: float, batches: Sequence[RenewalBatch], found: Sequence[list[str] | SchedqError]) -> None:
+        ended = now()
+        for batch, words in zip(batches, found, strict=True):
+            if not isinstance(words, SchedqError):
+                pairs = zip(batch.attempts, words, strict=True)
+                self._write("renewed", began, ended, [(a.job.id, a.job.claim_token, word) for a, word in pairs])
 
     def _sent(self, operation: Operation[Any]) -> int:
         number = next(self._numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from schedq import Queue
 from tests.stories.topologies.load import Load
-from tests.worker.crew import Crew
+from tests.worker.crew import Crew, Gate
 
 MakeLoad = Callable[..., Load]
+Logs = Callable[[], list[str]]
 
 
 @pytest.fixture
@@ -44,3 +46,18 @@ def crew(make_load: MakeLoad, request: pytest.FixtureRequest) -> Iterator[Crew]:
     crew = Crew()
     yield crew
     crew.end()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Holds handlers; opened after the test, before the workers stop."""
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def logs(caplog: pytest.LogCaptureFixture) -> Logs:
+    """What schedq has logged so far, from level info on: `LEVEL sentence`."""
+    caplog.set_level(logging.INFO, logger="schedq")
+    return lambda: [f"{entry.levelname} {entry.getMessage()}" for entry in caplog.records if entry.name == "schedq"]
