@@ -57,6 +57,8 @@ _NO_CLUSTER: Final = "cluster support disabled"
 _PAGE: Final = 1000
 """Keys in one round trip."""
 _MOST_MOVES: Final = 3
+_IN_USE_S: Final = 15.0
+"""Seconds for which a queue counts as in use; its heartbeats come every ten."""
 _ENLIST_AGAIN_S: Final = 5.0
 """The minimum number of seconds before one process adds a queue's name to the list again."""
 
@@ -115,6 +117,7 @@ class Cluster:
     _map: SlotMap | None = field(default=None, init=False, repr=False, compare=False)
     _readings: dict[int, Future[SlotMap]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _enlisted: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _in_use: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _unlisted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _enlisting_in: int = field(default=0, init=False, repr=False, compare=False)
 
@@ -203,13 +206,21 @@ class Cluster:
     def enlist(self, queue: str, *, again: bool = False) -> None:
         """Add a name to the list of queues, which may be on another node. A thread does it, so callers don't wait.
 
-        This is done once per queue; with `again`, repeated at most every five seconds.
+        This is done once per queue. With `again` it is done again, at most every five seconds, together with the other
+        names that were passed like that lately: each time takes two new connections.
         """
         now = monotonic()
-        if queue not in self._enlisted or (again and now - self._enlisted[queue] >= _ENLIST_AGAIN_S):
-            self._enlisted[queue] = now
-            self._unlisted.add(queue)
-            self._start_enlisting()
+        if again:
+            self._in_use[queue] = now
+        if queue not in self._enlisted:
+            names = [queue]
+        elif again and now - self._enlisted[queue] >= _ENLIST_AGAIN_S:
+            names = [name for name, at in [*self._in_use.items()] if now - at < _IN_USE_S]
+        else:
+            return
+        self._enlisted |= dict.fromkeys(names, now)
+        self._unlisted.update(names)
+        self._start_enlisting()
 
     def _start_enlisting(self) -> None:
         if self._enlisting_in != os.getpid():  # a forked child has no thread yet

@@ -1,8 +1,11 @@
-"""Host names in the replies of cluster nodes."""
+"""What is known of a cluster: host names in the replies of nodes, slots, and the list of its queues."""
 
 from __future__ import annotations
 
-from schedq.connection.topology import SlotMap, read_slots
+import pytest
+
+from schedq.connection.endpoint import Endpoint
+from schedq.connection.topology import Cluster, SlotMap, read_slots
 
 
 def test_a_node_without_a_name_is_the_one_that_was_asked():
@@ -25,3 +28,30 @@ def test_a_slot_belongs_to_the_node_whose_range_has_it():
     assert slots.nodes == {("a", 1), ("b", 1), ("c", 1)}
     assert not slots.is_complete
     assert SlotMap.of([(0, 16_383, [("a", 1)])]).is_complete
+
+
+def test_the_names_of_queues_in_use_are_added_to_the_list_again_together(monkeypatch: pytest.MonkeyPatch):
+    class Clock:
+        now = 0.0
+
+    sent: list[list[str]] = []
+
+    def send(cluster: Cluster) -> None:
+        sent.append(sorted(cluster._unlisted))
+        cluster._unlisted.clear()
+
+    monkeypatch.setattr("schedq.connection.topology.monotonic", lambda: Clock.now)
+    monkeypatch.setattr(Cluster, "_start_enlisting", send)
+    cluster = Cluster(Endpoint("Connection", {}), (("a", 7000),))
+    for name in ("mail", "reports", "gone"):
+        cluster.enlist(name)
+        cluster.enlist(name)
+    assert sent == [["mail"], ["reports"], ["gone"]]
+    for _ in range(3):
+        sent.clear()
+        Clock.now += 9
+        for name in ("mail", "reports"):
+            Clock.now += 0.5
+            cluster.enlist(name, again=True)
+
+    assert sent == [["mail", "reports"]]
