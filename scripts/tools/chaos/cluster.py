@@ -1,7 +1,7 @@
 """`scripts/chaos --cluster`: four primaries with a replica each, whose nodes die, stop and hand over, under load.
 
-A queue is on each node at first; then slots move, too. Workers, which serve all queues, producers and the promoter are
-killed meanwhile. All is judged from what handlers, workers and producers have recorded; see `cluster_verdict`.
+Two queues are on each node at first; then slots move, too. Workers, which serve all queues, producers and the promoter
+are killed meanwhile. All is judged from what handlers, workers and producers have recorded; see `cluster_verdict`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The application of `scripts/chaos --cluster`: a queue on each node, and handlers that record what really happens."""
+"""The application of `scripts/chaos --cluster`: two queues on each node, and handlers that record what happens."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ from scripts.tools.chaos.request_log import RequestLog
 from tests.stories.topologies.cluster import SLOTS
 
 PRIMARIES: Final = 4
-NAMES: Final = tuple(
-    next(name for n in itertools.count() if key_slot((name := f"q{n}").encode()) * PRIMARIES // SLOTS == node)
-    for node in range(PRIMARIES)
-)
+PER_NODE: Final = 2
+"""Queues on each node at first. They share connections."""
+
+
+def _names_at(node: int) -> Iterator[str]:
+    """Names whose slots are on a primary of a new cluster."""
+    return (name for n in itertools.count() if key_slot((name := f"q{n}").encode()) * PRIMARIES // SLOTS == node)
+
+
+NAMES: Final = tuple(name for node in range(PRIMARIES) for name in itertools.islice(_names_at(node), PER_NODE))
 """Names whose slots are on the first, the second, … primary of a new cluster."""
 
 recorder: Recorder | None = None
@@ -81,9 +87,9 @@ async def stumble(tag: str, times: int) -> None:
             raise RuntimeError("not yet")
 
 
-OBJECTS: Final = ("first", "second", "third", "fourth")
+OBJECTS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 queues: Final = {name: made(name, os.environ.get("CHAOS_REDIS")) for name in NAMES}
 for queue in queues.values():
     for handler in (nap, doze, stumble):
         queue.task(handler)
-first, second, third, fourth = queues.values()
+first, second, third, fourth, fifth, sixth, seventh, eighth = queues.values()

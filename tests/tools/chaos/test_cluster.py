@@ -69,8 +69,8 @@ FIRST, SECOND = begun(2, "w-1"), [*begun(9, "w-2"), *ended(10, "w-2")]
 RAN = [*begun(2, "w-1"), *ended(3, "w-1")]
 
 
-def test_each_queue_begins_on_a_node_of_its_own():
-    assert [key_slot(f"queue:{{{name}}}:".encode()) * PRIMARIES // SLOTS for name in NAMES] == [0, 1, 2, 3]
+def test_two_queues_begin_on_each_node():
+    assert [key_slot(f"queue:{{{name}}}:".encode()) * PRIMARIES // SLOTS for name in NAMES] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_a_job_that_ran_once_passes():
