@@ -120,7 +120,8 @@ local function revive(id, job)
     of_run = {'run', run}
     if undoes and not undoing_of(job[10]) then of_run = {'run', run, 'undoing', job[12] or ''} end
   end
-  redis.call('HSET', key, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes', 'run_at_ms', stamp, unpack(of_run))
+  redis.call('HSET', key, 'id', id, 'status', 'pending', 'attempts', 0, 'request', request .. ' yes', 'run_at_ms', stamp,
+    unpack(of_run))
   redis.call('HDEL', key, 'crashes', 'released', 'stop', 'claim_token', 'settled_token', 'settled_move', 'adopted_token',
     'promoted_at_ms', 'unknown_since_ms', 'expires', 'cancel_reason', 'waits')
   redis.call('PERSIST', key)

@@ -40,7 +40,7 @@ local expiry = job[5] and whole(job[4]) == 0 and expires_at(job[5], job[6])
 if expiry and due > now and due >= expiry then return 'expires ' .. digits(expiry) .. ' ' .. digits(due) end
 allow_when_full(delayed)
 if due <= now then
-  local fields = {'run_at_ms', due, 'request', request .. ' yes', 'status', 'pending', 'promoted_at_ms', stamp}
+  local fields = {'id', id, 'run_at_ms', due, 'request', request .. ' yes', 'status', 'pending', 'promoted_at_ms', stamp}
   if job[7] then
     -- A run may be due so far ahead that what an error leaves in `delayed` would stay.
     mark_in_transit(id)

@@ -27,6 +27,33 @@ def test_due_jobs_are_moved_to_pending_and_the_rest_stay(make_queue: MakeQueue, 
     assert queue.promote_due() == 0
 
 
+def test_the_record_of_a_delayed_job_has_its_id_from_when_a_worker_may_take_it(make_queue: MakeQueue, clock: Clock):
+    """Programs in other languages may read it there."""
+    queue = make_queue(clock=clock)
+    due, early, cancelled = queue.enqueue_many([1, 2, 3], delay=5)
+    assert not any("id" in queue.fields(job_id) for job_id in (due, early, cancelled))
+
+    assert queue.run_now(early)
+    assert queue.cancel(cancelled) == "cancelled"
+    assert queue.requeue(cancelled)
+    clock.pass_time(5)
+    assert queue.promote_due() == 1
+
+    assert [queue.fields(job_id)["id"] for job_id in (due, early, cancelled)] == [due, early, cancelled]
+
+
+def test_a_delayed_job_costs_redis_no_more_than_its_facts_do(make_queue: MakeQueue):
+    queue = make_queue()
+    job_id = queue.enqueue({"task": "send", "kwargs": {"to": "user@example.com", "n": 12345}}, delay=3600)
+    key, empty = queue.keys.job(job_id), queue.keys.job("0" * len(job_id))
+    queue.redis.hset(empty, "a", "b")
+
+    costs = queue.redis.memory_usage(key, samples=0) - queue.redis.memory_usage(empty, samples=0)
+
+    queue.redis.delete(empty)
+    assert costs <= 144  # Redis allocates 160 bytes for its fields, not the next size of 192, and 16 for "a" and "b"
+
+
 def test_a_millisecond_before_its_time_is_not_due(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     job_id = queue.enqueue(1, delay=5)

@@ -31,7 +31,7 @@ local function promote_due(limit)
   if #moved > 0 then redis.call('LPUSH', pending, unpack(moved)) end
   for _, entry in ipairs(gated) do moved[#moved + 1] = entry[1] end
   if #moved > 0 then
-    for _, id in ipairs(moved) do redis.call('HSET', jobs .. id, 'status', 'pending', 'promoted_at_ms', stamp) end
+    for _, id in ipairs(moved) do redis.call('HSET', jobs .. id, 'id', id, 'status', 'pending', 'promoted_at_ms', stamp) end
     add_to_total('promoted_total', #moved)
   end
   redis.call('ZREM', delayed, unpack(ids, 1, looked_at))

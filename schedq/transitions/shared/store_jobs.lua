@@ -141,7 +141,8 @@ for _, n in ipairs(new) do
 end
 if #new == 0 and there then
   allow_when_full(delayed)
-  redis.call('HSET', jobs .. there, 'id', there)
+  local word = redis.call('HGET', jobs .. there, 'status')
+  redis.call('HSET', jobs .. there, word and 'status' or 'id', word or there)
 end
 add_to_total('enqueued_total', #new)
 if #now_ids > 0 then set_wake() end
