@@ -16,14 +16,16 @@ _SAMPLE: Final = Binding("sample", "promoter_id")
 SPACING_MS: Final = 10_000
 """The least time between two samples; a promoter looks about once a second."""
 MOST_SAMPLES: Final = 2160
-"""How many samples are kept: six hours of a queue that is always busy, more of others."""
+"""How many samples may be read: the release before kept that many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """A queue at one instant; totals and depths as from `stats()`, instants in ms on Redis's clock.
 
-    While nothing changes, only the first and the last sample are kept, so consecutive samples may be far apart.
+    While nothing changes, only the first and the last sample are kept, so consecutive samples may be far apart. Of each
+    minute before the last hour, one is kept: the last one, with the largest `oldest_pending_ms`, `lateness_p99_ms` and
+    `run_p99_ms` of that minute.
 
     Attributes:
         at_ms: when it was taken.
@@ -91,6 +93,8 @@ class Throughput:
 COUNTED: Final = ("enqueued", "completed", "failed", "retried")
 _NAMES: Final = tuple(field.name for field in fields(Sample))
 _MAYBE_NONE: Final = frozenset(field.name for field in fields(Sample) if "None" in str(field.type))
+_STORED: Final = tuple(name for name in _NAMES if name != "overdue_ms")
+"""What the words of a line are, in their order."""
 
 
 def take(queue: Settings, promoter_id: str) -> Operation[float]:
@@ -115,13 +119,23 @@ def _read(lines: Sequence[str]) -> list[Sample]:
 
 def _sample(line: str) -> Sample | None:
     """Read a line; None if it is not a sample."""
-    stored = loaded(line)
+    stored = loaded(line) if line.startswith("{") else _named(line)
     if not isinstance(stored, dict) or not whole(stored.get("at_ms")):
         return None
     facts: dict[str, Any] = {
         name: None if name in _MAYBE_NONE and stored.get(name) is None else whole(stored.get(name)) for name in _NAMES
     }
     return Sample(**facts)
+
+
+def _named(line: str) -> dict[str, str | int] | None:
+    """The values of a line of words by their names, as in the JSON that the release before wrote."""
+    words = line.split(" ")
+    if len(words) < len(_STORED):
+        return None
+    named: dict[str, str | int] = {name: word for name, word in zip(_STORED, words, strict=False) if word != "-"}
+    due = named.get("next_due_ms")
+    return named | {"overdue_ms": max(0, whole(named.get("at_ms")) - whole(due)) if due else 0}
 
 
 def rate(found: Sequence[Sample], totals: dict[str, int], now_ms: int, seconds: int) -> Throughput | None:

@@ -45,7 +45,9 @@ class InspectorVerbs:
 
     @verb
     def samples(self, limit: int = MOST_SAMPLES) -> Operation[list[Sample]]:
-        """Return the last `limit` samples, oldest first: one for every 10 s in which something changed.
+        """Return the last `limit` samples, oldest first: one for every 10 s of the last hour, and every minute before it.
+
+        Where nothing changed there are none.
 
         Raises:
             UsageError: `limit` is not 1 to 2160.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -121,15 +122,74 @@ def test_of_a_period_without_changes_the_first_and_last_sample_are_kept(queue: H
     assert [at - began for at in instants(queue)] == [0, 490_000, 500_000]
 
 
-def test_only_the_newest_samples_are_kept(queue: Handle, clock: Clock):
-    line = '{"at_ms":%d,"enqueued_total":%d}'
-    old = [line % (clock.now_ms - 10_000 * n, n) for n in range(1, MOST_SAMPLES + 50)]
-    queue.redis.rpush(queue.keys.samples, *old)
+def keep_busy(queue: Handle, clock: Clock, hours: float) -> None:
+    """Take the samples of a queue that never rests. Its totals are so large that its lines are as long as busy ones."""
+    for n in range(int(hours * 360)):
+        counts = {f"{name}_total": 300_000_000_000_000 + 4321 * n for name in ("enqueued", "completed")}
+        counts |= {f"{name}_total": 100_000_000_000_000 + 12 * n for name in ("failed", "retried", "reclaimed")}
+        queue.redis.hset(queue.keys.stats, mapping=counts)
+        take(queue)
+        clock.pass_time(10)
+
+
+@pytest.mark.breaks("totals", because="the test writes them")
+def test_a_busy_queue_has_samples_of_six_hours_in_100_kb(queue: Handle, clock: Clock):
+    queue.enqueue(1, delay=86_400)
+    keep_busy(queue, clock, 7)
+
+    found = instants(queue)
+    recent, old = found[-360:], found[:-360]
+    assert {later - before for before, later in pairwise(recent)} == {10_000}
+    assert len({at // 60_000 for at in old}) == len(old) == 300
+    assert found[-1] - found[0] >= 6 * 3_600_000 - 60_000
+    assert len(queue.redis.lindex(queue.keys.samples, 0)) > 125
+    assert queue.redis.memory_usage(queue.keys.samples, samples=0) <= 100_000
+
+
+def test_the_worst_times_of_a_minute_are_kept(queue: Handle, clock: Clock):
+    clock.pass_time(60 - clock.now_ms / 1000 % 60)
+    queue.enqueue(1)
+    for place in range(6 * 70):
+        clock.pass_time(5)
+        if place == 7:  # 75 s after the enqueue
+            queue.complete(queue.claim(0))
+        if place == 9:
+            queue.complete(queue.claim(queue.enqueue(2) and 0))
+        clock.pass_time(5)
+        queue.redis.hincrby(queue.keys.stats, "retried_total", 1)
+        take(queue)
+
+    old = [sample for sample in queue.inspector.samples() if sample.at_ms < clock.now_ms - 3_600_000]
+    busy = [sample for sample in old if sample.measured]
+    assert [(each.lateness_p50_ms, each.lateness_p99_ms, each.run_p99_ms) for each in busy] == [(0, 75_000, 0)]
+    assert max(sample.oldest_pending_ms for sample in old) == 70_000
+
+
+def old_line(at_ms: int, enqueued: int) -> str:
+    """A sample as the release before wrote it."""
+    facts: dict[str, Any] = dict.fromkeys(Sample.__slots__, 7)
+    return json.dumps(facts | {"at_ms": at_ms, "enqueued_total": enqueued, "lateness_p50_ms": None}, separators=(",", ":"))
+
+
+def test_samples_of_the_release_before_are_read_and_kept_by_minutes(queue: Handle, clock: Clock):
+    """Its workers may also take turns with new ones."""
+    began = clock.now_ms
+    queue.redis.rpush(queue.keys.samples, *(old_line(began - 10_000 * n, 3000 - n) for n in range(1, 2161)))
 
     take(queue)
 
-    assert queue.redis.llen(queue.keys.samples) == MOST_SAMPLES
-    assert instants(queue)[-1] == clock.now_ms
+    found = queue.inspector.samples()
+    assert [sample.at_ms for sample in found[-360:]] == [began - 10_000 * n for n in range(359, -1, -1)]
+    assert began - 21_600_000 <= found[0].at_ms < began - 21_400_000
+    assert 655 <= len(found) <= 661
+    assert [(each.enqueued_total, each.run_p99_ms, each.lateness_p50_ms) for each in found[-3:-1]] == [
+        (2998, 7, None),
+        (2999, 7, None),
+    ]
+    clock.pass_time(10)
+    queue.redis.lpush(queue.keys.samples, old_line(clock.now_ms, 5000))
+    assert take(queue) == 10.0
+    assert instants(queue)[-2:] == [began, clock.now_ms]
 
 
 def test_after_the_clock_went_back_samples_stay_in_order(queue: Handle, clock: Clock):
@@ -214,9 +274,3 @@ def test_there_is_no_rate_without_samples():
 
 def test_reset_totals_give_no_negative_rate():
     assert rate([sample(100, 5000), sample(110, 5000)], totals(3), 120_000, 60).completed == 0
-
-
-def test_json_in_redis_has_the_names_that_samples_have(queue: Handle):
-    take(queue)
-
-    assert set(json.loads(queue.redis.lindex(queue.keys.samples, 0))) == set(Sample.__slots__)
