@@ -14,7 +14,7 @@ from schedq.inspect.summary import UnknownTask, soonest, unknown_tasks
 from schedq.model.cached_property import cached_property
 from schedq.model.payload import loaded
 from schedq.model.records import whole
-from schedq.model.settings import HEARTBEAT_S, Settings
+from schedq.model.settings import HEARTBEAT_S, Settings, completed_fields
 from schedq.transitions import RoundTrips, heartbeat, pairs, scripts
 from schedq.transitions.heartbeat import MOST_WORKERS, WorkerRecord
 from schedq.transitions.pause import paused_tasks
@@ -355,7 +355,7 @@ def read_settings_in_use(queue: Settings, now_ms: int) -> RoundTrips[SettingsInU
     unreadable = tuple(
         name for name, value in found.items() if name in loaded and value and not _is_same(value, loaded[name])
     )
-    return SettingsInUse(found, workers, furthest, queue.visibility_ms, unreadable)
+    return SettingsInUse(completed_fields(found), workers, furthest, queue.visibility_ms, unreadable)
 
 
 def _decoded(text: str) -> dict[str, str]:

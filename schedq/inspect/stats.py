@@ -186,14 +186,19 @@ def stats_for_operator(queue: Settings) -> RoundTrips[tuple[Stats, SchedqError |
     """
     facts, stored = yield [stats(queue), _visibility(queue)]
     found: Stats = unwrap(facts)
-    if isinstance(stored, str):
-        found["visibility_ms"] = queue.with_fields({"visibility_ms": stored}).visibility_ms
-    return found, stored if isinstance(stored, SchedqError) else None
+    if isinstance(stored, SchedqError):
+        return found, stored
+    found["visibility_ms"] = queue.with_fields(stored).visibility_ms
+    return found, None
 
 
-def _visibility(queue: Settings) -> Operation[str | None]:
-    key = queue.keys.settings
-    return Operation(f"read {key}", None, (), ("HGET", key, "visibility_ms"), identity)
+def _visibility(queue: Settings) -> Operation[dict[str, str]]:
+    key, names = queue.keys.settings, ("visibility_ms", "failed_history")  # the latter is always stored
+
+    def read(reply: list[str | None]) -> dict[str, str]:
+        return {name: text for name, text in zip(names, reply, strict=True) if text is not None}
+
+    return Operation(f"read {key}", None, (), ("HMGET", key, *names), read)
 
 
 def outboxes(stored: Mapping[str, str]) -> dict[str, int | None]:

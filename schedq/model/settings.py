@@ -35,6 +35,7 @@ _STORED: Final = (
     "log_size",
     "replicas",
 )
+_ALWAYS: Final = "failed_history"
 _TRANSIT_S: Final = 1.0
 _LEAST: Final = {
     "visibility_ms": 1000,
@@ -169,16 +170,29 @@ class Settings:
         return "" if self.clock is None else str(int(self.clock() * 1000))
 
     def to_fields(self) -> dict[str, str]:
-        """The settings that other processes need, as fields of the `settings` hash."""
+        """The settings that other processes need, as text."""
         stored = {name: str(getattr(self, name)) for name in _STORED}
         if self.failed_ttl is None:
             stored["failed_ttl"] = ""  # replaces one that an earlier release of the application had
         return {**stored, "backoff": plans.to_text(self.backoff), "durability": self.durability}
 
+    def stored_fields(self) -> dict[str, str]:
+        """The fields of the `settings` hash; '' for one that is not stored, because the setting has its default.
+
+        `failed_history` always is, so that the hash exists: a worker writes the settings again if it does not.
+        """
+        return {
+            name: "" if text == DEFAULT_FIELDS[name] and name != _ALWAYS else text
+            for name, text in self.to_fields().items()
+        }
+
     def with_fields(self, stored: Mapping[str, str]) -> Settings:
-        """These settings updated from the fields of the `settings` hash; invalid fields are ignored."""
+        """These settings updated from the fields of the `settings` hash; invalid fields are ignored.
+
+        If a worker has written them, those that are absent have their defaults.
+        """
         kinds = {entry.name: entry.type for entry in fields(self)}
-        found = self
+        found, stored = self, completed_fields(stored)
         for name in _STORED:
             try:
                 value = (int if kinds[name] == "int" else float)(stored[name])
@@ -217,3 +231,9 @@ RETRY_S: Final = 1.0
 """Seconds for which an operator's tool retries while Redis does not reply; short, because a person is waiting."""
 NO_QUEUE: Final = "schedq"
 """A queue name for requests about all queues of a Redis; the queue need not exist."""
+DEFAULT_FIELDS: Final[Mapping[str, str]] = Settings(NO_QUEUE).to_fields()
+
+
+def completed_fields(stored: Mapping[str, str]) -> Mapping[str, str]:
+    """The fields of the `settings` hash together with those that are not stored because they have their defaults."""
+    return {**DEFAULT_FIELDS, **stored} if _ALWAYS in stored else stored

@@ -21,7 +21,7 @@ def enlist(*queues: Settings) -> Operation[bool]:
 
 def announce(queue: Settings, tasks: Mapping[str, TaskOptions] = NO_TASKS) -> Operation[bool]:
     """Store the settings, and the options of the application's tasks, for processes without the application's code."""
-    flat = [word for pair in queue.to_fields().items() for word in pair]
+    flat = [word for pair in queue.stored_fields().items() for word in pair]
     options = [word for name, said in tasks.items() for word in (name, said.to_text())]
     return Operation("announce", *_WRITE_SETTINGS(queue, count=len(flat), words=[*flat, *options]), bool)
 

@@ -121,7 +121,15 @@ SETTINGS = st.builds(
 def test_what_one_process_writes_down_another_reads(settings: Settings):
     reader = Settings("mail", retry_for=0).without_application()
 
-    assert reader.with_fields(settings.to_fields()) == settings
+    assert reader.with_fields(settings.to_fields()) == settings  # as the release before stores them
+    stored = {name: text for name, text in settings.stored_fields().items() if text}
+    assert reader.with_fields(stored) == settings
+
+
+def test_settings_that_have_their_defaults_are_not_stored():
+    stored = {name: text for name, text in Settings("mail", max_attempts=7).stored_fields().items() if text}
+
+    assert stored == {"max_attempts": "7", "failed_history": "10000"}
 
 
 @given(st.dictionaries(st.sampled_from(sorted(Settings("mail").to_fields())), st.text()))

@@ -363,6 +363,20 @@ def test_what_an_application_wrote_down_is_what_another_process_reads(make_queue
     assert found == queue.settings
 
 
+def test_the_settings_of_a_queue_without_any_cost_redis_little(make_queue: MakeQueue):
+    """A worker of the release before may have stored all of them."""
+    queue = make_queue()
+    queue.redis.hset(queue.keys.settings, mapping=Settings("other", max_attempts=9, replicas=2).to_fields())
+
+    queue._ask(announce.announce(queue.settings))
+
+    assert queue.redis.hgetall(queue.keys.settings) == {"failed_history": "10000"}
+    assert queue.redis.memory_usage(queue.keys.settings, samples=0) <= 120
+    stored = queue._ask(announce.read_settings(queue.settings))
+    stranger = Settings(queue.name, tagged=queue.settings.tagged).without_application()
+    assert stranger.with_fields(stored) == queue.settings
+
+
 def test_settings_that_make_no_sense_are_passed_over(make_queue: MakeQueue):
     queue = make_queue()
     queue.redis.hset(
