@@ -90,7 +90,7 @@ WORKER: Final = Role(
     plain=PRODUCER.plain | _words("bzpopmin zadd zrevrange"),  # zrevrange: to see which tasks other workers have
     inside=PRODUCER.inside
     | _words("bitpos del get hgetall info lmove lpop lset pttl rpop set")
-    | _words("zcount zrangebyscore zremrangebyrank zremrangebyscore"),
+    | _words("xinfo xrevrange zcount zrangebyscore zremrangebyrank zremrangebyscore"),
     tells_others=True,
 )
 VIEWER: Final = Role(

@@ -83,7 +83,7 @@ def archive_page(queue: Settings, position: str) -> RoundTrips[ArchivePage]:
     """
     entries, is_known = yield from _entries(queue, position or "-")
     page = ArchivePage(position, is_last=len(entries) < ENTRIES)
-    if not is_known and entries and position:
+    if not is_known and entries and position and not (yield from _had_read_all(queue, position)):
         page.gap = Gap(position, entries[0].entry_id)
     size = 0
     for first in range(0, len(entries), _TOGETHER):
@@ -106,6 +106,13 @@ def _entries(queue: Settings, start: str) -> RoundTrips[tuple[list[LogEntry], bo
         return found[:ENTRIES], False
     # All entries are older, or there are none: the stream was deleted, or restored from a backup.
     return (yield from _range(queue, "-", ENTRIES)), False
+
+
+def _had_read_all(queue: Settings, position: str) -> RoundTrips[bool]:
+    """Whether it was the last entry when sample.lua deleted the log of an unused queue, and none was trimmed since."""
+    words = ("HGET", queue.keys.stats, "log_end"), ("XLEN", queue.keys.log)
+    end, length = yield [Operation("log", None, (), each, identity) for each in words]
+    return end == position and isinstance(length, int) and length < queue.log_size
 
 
 def _range(queue: Settings, start: str, count: int) -> RoundTrips[list[LogEntry]]:

@@ -9,14 +9,19 @@ A sample is a line of numbers with spaces between them, '-' for none; `_STORED` 
 queue's samples take less than 100 kB. Beyond the newest 360 lines one for each minute is kept, with the largest times of
 that minute. The release before wrote JSON objects, and kept 2,160 of them.
 
+A queue that is empty and was not used for two days costs only its totals and settings: its samples and its log are deleted.
+The field `unused` of `stats` has its totals and depths from then on, and there are no samples until they change. `log_end` is the last
+entry of a log that was deleted; see inspect/archive.py.
+
 KEYS  promoter (string), samples (list), pending (list), delayed (zset), processing (list), completed (list),
-      failed (list), stats (hash), workers (zset), held (zset)
+      failed (list), stats (hash), workers (zset), held (zset), log (stream)
 ARGV  jobs, clock
       promoter_id: the caller's id
       silence_ms (number)
 Returns  ms until the next one is due
 ]]
 local SPACING_MS, MINUTE_MS, MOST_ENDED, MOST_READ = 10000, 60000, 100, 1999
+local HOUR_MS, UNUSED_MS = 3600000, 172800000
 local RECENT, KEPT = 360, 660  -- lines; those beyond the recent ones are a minute apart
 --@include clock
 --@include checks
@@ -52,12 +57,16 @@ local function put_spread(times)
 end
 
 local totals = {'enqueued_total', 'completed_total', 'failed_total', 'retried_total', 'reclaimed_total'}
-local counted = redis.call('HMGET', stats, unpack(totals))
-for n = 1, #totals do put(whole(counted[n])) end
+local counted = redis.call('HMGET', stats, 'unused', unpack(totals))
+for n = 1, #totals do put(whole(counted[n + 1])) end
 put(redis.call('LLEN', pending) + redis.call('ZCARD', held))
 put(redis.call('ZCARD', delayed))
 put(redis.call('LLEN', processing))
 put(redis.call('LLEN', failed))
+-- Totals and depths: while they stay the same, the queue is not used.
+local use, USE = table.concat(values, ' '), '^%d+ (' .. string.rep('%d+ ', 8) .. '%d+) '
+local unused = counted[1]
+if not newest and unused == use then return SPACING_MS end
 
 local due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 due = due and math.max(0, math.min(due, 253402300799999))
@@ -123,9 +132,44 @@ local function thin_out()
   redis.call('LTRIM', samples, 0, KEPT - 1)
 end
 
+-- Whether the queue has been empty and unused for long. Looked at once an hour.
+local function has_rested()
+  if not newest or floor(last / HOUR_MS) == floor(now / HOUR_MS) or not string.find(use, ' 0 0 0 0$') then return false end
+  local since = now
+  for _, line in ipairs(redis.call('LRANGE', samples, 0, MOST_READ)) do
+    if string.match(line, USE) ~= use then break end
+    since = instant_of(line)
+  end
+  return now - since >= UNUSED_MS
+end
+
+-- Delete what an unused queue need not have; false if its log has a newer entry. A log with consumer groups is kept.
+local function forget()
+  local entry = redis.pcall('XREVRANGE', log, '+', '-', 'COUNT', 1)
+  if entry.err then return false end
+  local id, facts = unpack(entry[1] or {})
+  for n = 1, #(facts or {}), 2 do
+    if facts[n] == 'at_ms' and now - whole(facts[n + 1]) < UNUSED_MS then return false end
+  end
+  local groups = id and redis.pcall('XINFO', 'GROUPS', log)
+  redis.call('DEL', samples)
+  redis.call('HSET', stats, 'unused', use)
+  if groups and #groups == 0 and not groups.err then
+    redis.call('HSET', stats, 'log_end', id)
+    redis.call('DEL', log)
+  end
+  return true
+end
+if has_rested() and forget() then return SPACING_MS end
+
 local facts = table.concat(values, ' ')
 local taken = stamp .. ' ' .. facts
 local function is_same(line) return line and string.gsub(line, '^%d+ ', '', 1) == facts end
+if unused then
+  redis.call('HDEL', stats, 'unused')
+  -- What it was before the change, so that rates and charts show the change.
+  if not newest then redis.pcall('LPUSH', samples, digits(now - SPACING_MS) .. ' ' .. unused .. ' - 0 0 0 - - - -') end
+end
 -- The first write; if Redis refuses it because memory is full, there is no sample.
 local _, before = taken_at(1)
 if is_same(newest) and is_same(before) then

@@ -45,7 +45,7 @@ class InspectorVerbs:
 
     @verb
     def samples(self, limit: int = MOST_SAMPLES) -> Operation[list[Sample]]:
-        """Return the last `limit` samples, oldest first: one for every 10 s of the last hour, and every minute before it.
+        """Return the last `limit` samples, oldest first: one per 10 s of the last hour, one per minute before.
 
         Where nothing changed there are none.
 

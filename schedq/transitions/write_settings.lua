@@ -19,7 +19,7 @@ for n = words_start, words_start + count - 1, 2 do
   is_ours[ARGV[n]] = true
   if ARGV[n + 1] ~= '' then fields[#fields + 1], fields[#fields + 2] = ARGV[n], ARGV[n + 1] end
 end
--- Written anew, because Redis stores a hash that once had a long value in a larger form.
+-- The whole hash is written again, because Redis stores a hash that once had a long value in a larger form.
 local there = redis.call('HGETALL', settings)
 for n = 1, #there, 2 do
   if not is_ours[there[n]] then fields[#fields + 1], fields[#fields + 2] = there[n], there[n + 1] end

@@ -168,7 +168,9 @@ def test_the_worst_times_of_a_minute_are_kept(queue: Handle, clock: Clock):
 def old_line(at_ms: int, enqueued: int) -> str:
     """A sample as the release before wrote it."""
     facts: dict[str, Any] = dict.fromkeys(Sample.__slots__, 7)
-    return json.dumps(facts | {"at_ms": at_ms, "enqueued_total": enqueued, "lateness_p50_ms": None}, separators=(",", ":"))
+    return json.dumps(
+        facts | {"at_ms": at_ms, "enqueued_total": enqueued, "lateness_p50_ms": None}, separators=(",", ":")
+    )
 
 
 def test_samples_of_the_release_before_are_read_and_kept_by_minutes(queue: Handle, clock: Clock):

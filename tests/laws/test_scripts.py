@@ -252,10 +252,10 @@ def test_no_script_does_what_grows_with_the_backlog(name: str):
     assert not re.search(r"'LRANGE', \w+, 0, -1", text)
     assert not re.search(r"'ZRANGE', \w+, 0, -1", text)
     assert all("LIMIT" in line for line in text.splitlines() if "'ZRANGEBYSCORE'" in line)
-    # Whole hashes: the running totals, whose fields are schedq's, one job at a time, the limits of gates, and
-    # figures of tasks, which have at most 1,000 fields.
+    # Whole hashes: the running totals and the settings, whose fields are schedq's, one job at a time, the limits of
+    # gates, and figures of tasks, which have at most 1,000 fields.
     hashes = re.findall(r"'HGETALL', ([\w. ]+)", text)
-    assert set(hashes) <= {"stats", "jobs .. id", "gates", "task_stats"}
+    assert set(hashes) <= {"stats", "settings", "jobs .. id", "gates", "task_stats"}
     assert not re.search(r"while true|repeat\b", text), "a loop without a limit"
 
 
@@ -309,7 +309,7 @@ def test_no_script_is_random_or_blocks(name: str):
 @for_each(NAMES)
 def test_keys_are_declared_or_built_from_the_jobs_prefix(name: str):
     """A call's key is a local name, a job's or schedule's key, or an element of KEYS, never a literal."""
-    for call in re.findall(r"redis\.p?call\('[A-Z]+', ([^,)]+)", body(name)):
+    for call in re.findall(r"redis\.p?call\('[A-Z]+', (?:'GROUPS', )?([^,)]+)", body(name)):
         assert not call.startswith("'"), f"{call} is built in the script"
         if ".." in call:
             assert call.strip().startswith(("jobs .. ", "definitions .. ")), call
