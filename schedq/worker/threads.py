@@ -15,31 +15,58 @@ from typing import Any, Final, TypeVar
 from schedq.model.outcome import described
 from schedq.model.times import monotonic
 
+_Work = tuple[Callable[[], Any], asyncio.Future[Any]]
+_QUICK_S: Final = 0.00005
+"""A thread starts functions that end within this time one after the other as fast as several threads could."""
+_QUICK_ENOUGH: Final = 32
+_MOST_COUNTED: Final = 64
+_SLOW_COUNTS: Final = 4
+_HELD_UP_COUNTS: Final = 300
+"""To hold functions up costs a millisecond or two, so it happens at most once in this many of them."""
+_HELD_UP_S: Final = 0.001
+_MOST_UNTOLD: Final = 16
+
 
 class ThreadPool:
     """A pool of up to `size` threads, started as they are needed.
 
     They are daemon threads. The standard library's pool joins its threads when the interpreter exits, so one handler
     that does not end would keep a stopped worker alive.
+
+    While nearly all functions end within microseconds, one thread runs them in turn and delivers their results
+    together: to wake a thread, and to pass the interpreter's lock to it, costs more than such a function. If one takes
+    longer, those behind it move to other threads within about 2 ms, and the next ones run at the same time again.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._work: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[_Work | tuple[()] | None] = queue.SimpleQueue()
         self._started = 0
         self._busy = 0
         self._done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._is_told = False
+        self._in_turn: deque[_Work] = deque()
+        self._has_runner = False  # a thread runs the functions in `_in_turn`, or is about to
+        self._began_at = 0.0  # when it began with the present one
+        self._quick = 0  # rises with each quick function and falls with each other one
+        self._timer: asyncio.TimerHandle | None = None
 
     def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run `function` in a thread; return a future of `loop`, which must be the running loop."""
         future: asyncio.Future[Any] = loop.create_future()
         self._busy += 1
-        future.add_done_callback(self._ended)
         if self._busy > self._started and self._started < self._size:
             self._started += 1
             threading.Thread(target=self._run, name=f"schedq-handler-{self._started}", daemon=True).start()
-        self._work.put((function, future))
+        if self._quick < _QUICK_ENOUGH:
+            self._work.put((function, future))
+            return future
+        self._in_turn.append((function, future))
+        if not self._has_runner:
+            self._has_runner, self._began_at = True, monotonic()
+            self._work.put(())
+            if self._timer is None:
+                self._timer = loop.call_later(_HELD_UP_S, self._look, loop)
         return future
 
     async def run_to_end(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> Any:
@@ -67,42 +94,86 @@ class ThreadPool:
         for _ in range(self._started):
             self._work.put(None)
 
-    def _ended(self, future: asyncio.Future[Any]) -> None:
-        self._busy -= 1
-        if not future.cancelled():
-            future.exception()  # marks it as retrieved: its caller may have been abandoned
-
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            function, future = work
-            error: BaseException | None = None
-            result = None
+        while True:
+            work = self._work.get()
+            if work is None:
+                return
+            if work:
+                loop = self._call(*work)
+                del work
+                self._tell(loop)
+            else:
+                self._run_in_turn()
+
+    def _run_in_turn(self) -> None:
+        while True:
             try:
-                result = function()
-            except BaseException as problem:  # noqa: BLE001 - SystemExit of a handler is the handler's failure
-                error = problem
-            loop = future.get_loop()
-            self._done.append((future, result, error))
-            del function, future, result, error, work
-            # Waking the loop costs more than many handlers, so results that arrive before it runs share one wake-up.
-            if not self._is_told:
-                self._is_told = True
-                try:
-                    loop.call_soon_threadsafe(self._deal)
-                except RuntimeError:
-                    return  # the loop is closed, because the worker has stopped
+                work = self._in_turn.popleft()
+            except IndexError:
+                self._has_runner = False
+                if not self._in_turn:  # otherwise the loop has just added one
+                    return
+                continue
+            self._began_at = monotonic()
+            loop = self._call(*work)
+            del work
+            if not self._in_turn or len(self._done) >= _MOST_UNTOLD:
+                self._tell(loop)
+
+    def _call(self, function: Callable[[], Any], future: asyncio.Future[Any]) -> asyncio.AbstractEventLoop:
+        began_at = monotonic()
+        error: BaseException | None = None
+        result = None
+        try:
+            result = function()
+        except BaseException as problem:  # noqa: BLE001 - SystemExit of a handler is the handler's failure
+            error = problem
+        is_quick = monotonic() - began_at < _QUICK_S
+        if is_quick:
+            self._quick = min(_MOST_COUNTED, self._quick + 1)
+        elif self._quick > 0:
+            self._quick = max(0, self._quick - _SLOW_COUNTS)
+        loop = future.get_loop()
+        self._done.append((future, result, error))
+        del function, future, result, error
+        return loop
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Waking the loop costs more than many handlers, so results that arrive before it runs share one wake-up.
+        if not self._is_told:
+            self._is_told = True
+            with suppress(RuntimeError):  # the loop is closed, because the worker has stopped
+                loop.call_soon_threadsafe(self._deal)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let other threads run what waits behind a function that takes longer, and deliver the results before it."""
+        self._timer = None
+        if not self._has_runner:
+            return
+        if monotonic() - self._began_at < _HELD_UP_S:
+            self._timer = loop.call_later(_HELD_UP_S, self._look, loop)
+            return
+        self._quick, self._has_runner = -_HELD_UP_COUNTS, False
+        while self._in_turn:
+            with suppress(IndexError):  # the thread has just taken the last one
+                self._work.put(self._in_turn.popleft())
+        self._deal()
 
     def _deal(self) -> None:
         """Deliver results, on the loop. A function that ends after the first line wakes the loop again."""
         self._is_told = False
         while self._done:
             future, result, error = self._done.popleft()
+            self._busy -= 1
             try:
                 _settle(future, result, error)
             except BaseException as problem:  # noqa: BLE001 - an exception's __class__ may do anything
                 future.set_exception(
                     RuntimeError(f"the handler's exception could not be passed on: {described(problem)}")
                 )
+            if not future.cancelled():
+                future.exception()  # marks it as retrieved: its caller may have been abandoned
             del future, result, error
 
 
