@@ -19,6 +19,7 @@ from schedq.observer import Observer
 from schedq.queue.queue import QueueBase
 from schedq.transitions import Operation, claim, gates, promote
 from schedq.worker.attempt import IllegalTransition, StateName, Transition, targets
+from schedq.worker.backlog import Backlog
 from schedq.worker.capacity import Reservation
 from schedq.worker.dispatcher import Dispatcher
 from schedq.worker.worker_context import Only, WorkerContext
@@ -115,7 +116,7 @@ class Fetcher:
         self._claims = self.later_claims = 0  # claims whose replies have not arrived
         self._unanswered = 0  # claims in a row without a reply
         self._owes_marker = False
-        self._flooded = asyncio.Event()  # the last claim left jobs behind
+        self._backlog = Backlog(context.capacity, self.notify)
         # Only plain handlers are shared evenly: async handlers run concurrently in a single process.
         self.siblings = context.siblings if queue.registry.has_plain_functions else None
         self._timers = Timers()
@@ -176,7 +177,7 @@ class Fetcher:
                 reservation = self._reserve() if self.is_ready else None
                 # While claims are rejected, keep the marker: if it were put back, it would be taken again at once.
                 is_due = self._owes_marker and self.state is not REFUSED
-                if self.dispatcher.waiting or reservation is not None or is_due:
+                if reservation or ((self.dispatcher.waiting or is_due) and not self._backlog.has_to_wait):
                     await self._round_trip(reservation)
                 else:
                     await self._notified.wait()
@@ -187,7 +188,7 @@ class Fetcher:
     async def _fetch_more(self) -> None:
         """Make a second round trip in parallel while more jobs wait than were claimed, so that Redis is never idle."""
         while True:
-            await self._flooded.wait()
+            await self._backlog.is_there.wait()
             self._notified.clear()
             reservation = self._reserve() if self.is_ready and self.client.is_connected else None
             if reservation is None:
@@ -199,11 +200,11 @@ class Fetcher:
         """Reserve slots for a claim; at most half of all slots while two claims are sent in parallel."""
         if self.siblings is not None:
             # Another process that holds fewer jobs may claim first.
-            wait_s = 0.0 if self._flooded.is_set() else self.siblings.wait_s()
+            wait_s = 0.0 if self._backlog.is_there.is_set() else self.siblings.wait_s()
             self._timers.call_later("first go", wait_s, self.notify)
             if wait_s > 0:
                 return None
-        return self._capacity.reserve(self, share=0.5 if self._flooded.is_set() else 1.0)
+        return None if self._backlog.has_to_wait else self._capacity.reserve(self, share=self._backlog.share)
 
     async def _round_trip(self, reservation: Reservation | None) -> None:
         """Make one round trip: settle finished attempts, and fill the reserved slots or put the wake marker back."""
@@ -229,8 +230,7 @@ class Fetcher:
 
     async def _claim(self, operations: Sequence[Operation[Any]], reservation: Reservation) -> list[Any]:
         """Send operations and a claim together, start the claimed jobs, and return the other operations' results."""
-        request = new_request()
-        limit, share = min(reservation.free, MOST_CLAIMED), None
+        request, limit, share = new_request(), min(reservation.free, MOST_CLAIMED), None
         if self.siblings is not None:
             self.siblings.claimed()
             share = self.siblings.share()
@@ -244,7 +244,8 @@ class Fetcher:
         self._claims += 1
         began = monotonic()
         try:
-            *answers, answer = await self.client.execute([*operations, asked], lost)
+            with self._backlog.claim():
+                *answers, answer = await self.client.execute([*operations, asked], lost)
             if isinstance(answer, StoreUnavailable):
                 lost()
                 self._unanswered += 1
@@ -273,7 +274,7 @@ class Fetcher:
             self._become(more if claimed.has_more else IDLE)
             if not claimed.has_more:
                 self._capacity.pass_turn()
-        self._flooded.set() if claimed.has_more and is_full else self._flooded.clear()
+        self._backlog.is_there.set() if claimed.has_more and is_full else self._backlog.is_there.clear()
         if self._observers.is_watched:
             self._observers.notify(Observer.claim_answered, self._settings.name, len(claimed.jobs), claimed.has_more)
         self.dispatcher.start(claimed.jobs, reservation, is_closed=self.state is CLOSED)

@@ -322,3 +322,34 @@ def test_a_busy_worker_of_many_queues_finds_a_job_of_an_earlier_one(make_queue: 
 
     assert 20 < ran.index("first") < 90
     assert len(asked(requests, queues[5], "claim")) < 10, "a queue without jobs is not asked after each job"
+
+
+def test_a_backlog_is_claimed_in_large_portions(queue: Handle, crew: Crew):
+    held = [threading.Event() for _ in range(20)]
+
+    @queue.task
+    def hold(number: int) -> None:
+        assert held[number].wait(120)
+
+    hold.enqueue_many([((number,), {}) for number in range(20)])
+    post = crew.start(queue, concurrency=8)
+    fetcher = post.queue_worker.fetcher
+    until(lambda: len(fetcher.in_flight.running) == 8 and not fetcher._claims)
+
+    def turns() -> None:
+        for _ in range(5):
+            post.do(int)
+
+    with frozen(queue.server):
+        held[0].set()
+        until(lambda: fetcher._claims == 1)
+        held[1].set()
+        until(lambda: len(fetcher.in_flight.running) == 6)
+        turns()
+        assert (fetcher._claims, len(fetcher.dispatcher.waiting)) == (1, 1)  # one slot waits for the reply
+        held[2].set()
+        until(lambda: fetcher._claims == 2)  # a quarter of the slots does not
+        assert not fetcher.dispatcher.waiting
+    for event in held:
+        event.set()
+    until(lambda: int(queue.redis.hget(queue.keys.stats, "completed_total") or 0) == 20)
