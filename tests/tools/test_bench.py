@@ -247,7 +247,7 @@ def test_two_processes_are_measured_while_both_are_at_work():
         (0.95, 0.5, 1.5, "Redis's core"),
         (0.5, 1.9, 1.99, "the workers' cores"),
         (0.6, 1.0, 1.9, "the machine's 2 cores: Redis 60%, workers 100%, others 30%"),
-        (0.3, 0.4, 0.8, "neither: they wait for each other"),
+        (0.3, 0.4, 0.8, "neither: the machine's 2 cores are 40% busy, and they wait for each other"),
     ],
 )
 def test_the_limiting_factor_is_named(redis_s: float, workers_s: float, machine_s: float, said: str):

@@ -74,7 +74,7 @@ def limit(window: Used, count: int, cores: int) -> str:
     if machine >= _BUSY * cores:
         others = max(0.0, machine - redis - workers)
         return f"the machine's {cores} cores: Redis {redis:.0%}, workers {workers:.0%}, others {others:.0%}"
-    return "neither: they wait for each other"
+    return f"neither: the machine's {cores} cores are {machine / cores:.0%} busy, and they wait for each other"
 
 
 def requests(make: MakeArena, *, jobs: int) -> Figures:
