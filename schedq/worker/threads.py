@@ -65,8 +65,8 @@ class ThreadPool:
         if not self._has_runner:
             self._has_runner, self._began_at = True, monotonic()
             self._work.put(())
-            if self._timer is None:
-                self._timer = loop.call_later(_HELD_UP_S, self._look, loop)
+        if self._timer is None:
+            self._timer = loop.call_later(_HELD_UP_S, self._look, loop)
         return future
 
     async def run_to_end(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> Any:
@@ -114,6 +114,7 @@ class ThreadPool:
                 self._has_runner = False
                 if not self._in_turn:  # otherwise the loop has just added one
                     return
+                self._has_runner = True
                 continue
             self._began_at = monotonic()
             loop = self._call(*work)
@@ -149,7 +150,7 @@ class ThreadPool:
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let other threads run what waits behind a function that takes longer, and deliver the results before it."""
         self._timer = None
-        if not self._has_runner:
+        if not (self._has_runner or self._in_turn):
             return
         if monotonic() - self._began_at < _HELD_UP_S:
             self._timer = loop.call_later(_HELD_UP_S, self._look, loop)
