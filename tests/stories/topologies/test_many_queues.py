@@ -18,6 +18,7 @@ from tests.stories.topologies.cluster import Cluster, ask, has_all
 from tests.stories.topologies.conftest import Logs, MakeLoad
 from tests.stories.topologies.load import done
 from tests.stories.topologies.test_cluster import Served, move_at_once, move_by_keys
+from tests.stories.topologies.test_shard_channels import needs_shard_channels
 from tests.waiting import until
 from tests.worker.crew import Crew, Gate, Post, frozen
 
@@ -156,6 +157,7 @@ def test_when_a_slot_moves_under_load_the_connections_of_other_queues_stay(
 
 
 def test_a_queue_whose_slot_has_moved_is_promoted_at_its_new_node(cluster: Cluster, open_queue: OpenQueue, crew: Crew):
+    needs_shard_channels(cluster)  # messages of an older server reach all nodes
     source, to = cluster.nodes[:2]
     queues = [open_queue(cluster.name_at(source), cluster.url, retry_for=20) for _ in range(3)]
     for queue in queues:
