@@ -59,7 +59,7 @@ class Pulse:
         now_ms: when this was read.
         stats: depths and totals, as from `stats()`.
         rates: jobs per second over the last 10 s, minute and ten minutes; None until a promoter has taken samples, and
-            for a queue that was not used for two days.
+            for a queue that was not used for eight days.
         lateness: the time from when jobs could start (enqueued, due or reclaimed) to their start.
         run: how long jobs ran.
         overdue_ms: how long ago the earliest delayed job became due, which is how far the promoter is behind; 0 if it

@@ -9,7 +9,7 @@ A sample is a line of numbers with spaces between them, '-' for none; `_STORED` 
 queue's samples take less than 100 kB. Beyond the newest 360 lines one for each minute is kept, with the largest times of
 that minute. The release before wrote JSON objects, and kept 2,160 of them.
 
-A queue that is empty and was not used for two days costs only its totals and settings: its samples and its log are deleted.
+A queue that is empty and was not used for eight days costs only its totals and settings: its samples and its log are deleted.
 The field `unused` of `stats` has its totals and depths from then on, and there are no samples until they change. `log_end` is the last
 entry of a log that was deleted; see inspect/archive.py.
 
@@ -21,7 +21,7 @@ ARGV  jobs, clock
 Returns  ms until the next one is due
 ]]
 local SPACING_MS, MINUTE_MS, MOST_ENDED, MOST_READ = 10000, 60000, 100, 1999
-local HOUR_MS, UNUSED_MS = 3600000, 172800000
+local HOUR_MS, UNUSED_MS = 3600000, 691200000
 local RECENT, KEPT = 360, 660  -- lines; those beyond the recent ones are a minute apart
 --@include clock
 --@include checks
