@@ -155,7 +155,8 @@ class Proxy:
     def _pass_on(self, data: bytes, client: socket.socket, upstream: socket.socket) -> bool:
         fault, word = self._plan or ("", b"")
         self._last[client] = data
-        if not fault or fault.startswith("late") or word not in data:
+        is_wait = b"BZPOPMIN" in data and word != b"BZPOPMIN"  # its reply, and that to a claim behind it, may take long
+        if not fault or fault.startswith("late") or word not in data or is_wait:
             upstream.sendall(data)
             return True
         self._plan = None
