@@ -243,7 +243,7 @@ def test_an_operator_who_cancels_changes_nothing(open_page: Open, mail: Any):
 
     page.get_by_role("link", name="Go back").click()
 
-    expect(page.locator("h1")).to_have_text("mail")
+    expect(page.get_by_role("heading", level=1)).to_have_text("mail")
     assert mail.stats()["pending_depth"] == 1
 
 
