@@ -89,6 +89,11 @@ EXEMPT: Final[dict[str, dict[str, str]]] = {
     },
     "worker": {
         "tests/worker/test_faults.py::test_a_lost_reply_costs_no_job_an_attempt": _NO_USER,
+        "tests/worker/test_later_claims.py::test_a_job_whose_claim_lost_its_reply_starts": _NO_USER,
+        "tests/worker/test_later_claims.py::test_a_job_claimed_on_a_connection_that_only": _NO_USER,
+        "tests/worker/test_later_claims.py::test_a_running_job_is_not_started_again": _NO_USER,
+        "tests/worker/test_later_claims.py::test_a_job_whose_lease_ended_before_the_reply": _NO_USER,
+        "tests/worker/test_later_claims.py::test_a_job_claimed_for_a_worker_at_its_stop": _NO_USER,
         "tests/worker/test_faults.py::test_jobs_of_a_lost_reply_are_released": _NO_USER,
         "tests/worker/test_heartbeat.py::test_a_claim_in_progress_does_not_count_as_a_running_job": _NO_USER,
         "tests/worker/test_leases.py::test_a_renewal_whose_connection_hangs_leaves_time_for_another_one": _NO_USER,
