@@ -125,7 +125,7 @@ class QueueConnection(AsyncConnection):
             node.close(why)
 
     async def aclose(self) -> None:
-        """Use the connection no more. It stays open for other queues."""
+        """Stop using the connection. It stays open for other queues."""
         if self._connecting is not None:
             await cancelled(self._connecting)
         self._move_to(None)

@@ -179,7 +179,7 @@ class NodePubSub:
         for each in (self._callbacks, self._due, self._places):
             each.clear()
         for callback in listeners:
-            callback("")  # no more messages will arrive, so waiting callers must check again
+            callback("")  # messages no longer arrive, so waiting callers must check again
         if self._task is not None:
             await cancelled(self._task)
         for listener in [*self._listeners.values()]:

@@ -30,7 +30,7 @@ class ClusterRenewal(Renewal):
         settings = [each.queue.settings for each in held]
         self._nodes = ClusterConnections(held[0].queue.address, *settings, accepted=accepted, reply_s=self._reply_s)
         self._lines: dict[str, QueueConnection] = {each.name: self._nodes.of(each) for each in settings}
-        self._renewed: dict[str, float] = {}  # when the leases of a queue were renewed
+        self._renewed: dict[str, float] = {}  # when all leases of a queue were renewed
         self._io: asyncio.AbstractEventLoop | None = None
 
     def _close(self) -> None:
@@ -39,8 +39,8 @@ class ClusterRenewal(Renewal):
             self._io.run_until_complete(self._nodes.aclose())
             self._io.close()
 
-    def _are_renewed(self, batches: Sequence[RenewalBatch]) -> bool:
-        """Renew the leases of all batches, those of each queue by itself; return whether Redis renewed all of them."""
+    def _are_renewed(self, batches: Sequence[RenewalBatch], *, is_due: bool) -> bool:
+        """The same for each queue by itself. Queues whose leases were all renewed lately are left out."""
         if self._io is None:
             self._io = asyncio.new_event_loop()  # in the thread that uses it
         by_queue: dict[str, list[RenewalBatch]] = {}
@@ -52,10 +52,10 @@ class ClusterRenewal(Renewal):
             for name, some in by_queue.items()
             if self._renewed.get(name, 0.0) < fresh or any(batch.reports for batch in some)
         ]
-        return self._io.run_until_complete(self._all_renewed(wanted))
+        return self._io.run_until_complete(self._all_renewed(wanted, is_due=is_due))
 
-    async def _all_renewed(self, queues: Sequence[Sequence[RenewalBatch]]) -> bool:
-        tasks = {asyncio.create_task(self._is_renewed(batches)): batches for batches in queues}
+    async def _all_renewed(self, queues: Sequence[Sequence[RenewalBatch]], *, is_due: bool) -> bool:
+        tasks = {asyncio.create_task(self._is_renewed(batches, is_due=is_due)): batches for batches in queues}
         if not tasks:
             return True
         done, late = await asyncio.wait(tasks, timeout=self._reply_s)
@@ -65,7 +65,7 @@ class ClusterRenewal(Renewal):
         await asyncio.gather(*late, return_exceptions=True)
         return not late and all(task.result() for task in done)
 
-    async def _is_renewed(self, batches: Sequence[RenewalBatch]) -> bool:
+    async def _is_renewed(self, batches: Sequence[RenewalBatch], *, is_due: bool) -> bool:
         """Renew the leases of one queue; return whether Redis renewed all of them."""
         name, began, refused = batches[0].held.queue.name, monotonic(), False
         for first in range(0, len(batches), SENT_AT_ONCE):
@@ -83,7 +83,7 @@ class ClusterRenewal(Renewal):
                     self._take(batch, answer)
         if refused:
             self._lines[name].close()  # the credential provider may have a new user or password for the next one
-        else:
+        elif is_due:  # otherwise only the attempts that reported were renewed
             self._renewed[name] = began
         return not refused
 

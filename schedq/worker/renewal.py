@@ -130,7 +130,7 @@ class Renewal(threading.Thread):
         batches = [batch for each in found for batch in _batches(*each, is_due=is_due)]
         if not is_due and not batches:
             return
-        if self._are_renewed(batches):
+        if self._are_renewed(batches, is_due=is_due):
             self._failures = 0
             if is_due:
                 self._renewed_at, self._due_at = monotonic(), began + self._interval_s
@@ -140,8 +140,13 @@ class Renewal(threading.Thread):
         wait_s = min(self._interval_s / 4, 1.0) if self._failures else 0.0
         self._due_at, self._failures = monotonic() + wait_s, self._failures + 1
 
-    def _are_renewed(self, batches: Sequence[RenewalBatch]) -> bool:
-        """Renew the leases of all batches, a few scripts at a time; return whether Redis renewed all of them."""
+    def _are_renewed(self, batches: Sequence[RenewalBatch], *, is_due: bool) -> bool:  # noqa: ARG002
+        """Renew the leases of all batches, a few scripts at a time; return whether Redis renewed all of them.
+
+        Args:
+            batches: all leases if `is_due`, else those of the attempts that report.
+            is_due: renewals are due, not only reports.
+        """
         refused = 0
         for first in range(0, len(batches), SENT_AT_ONCE):
             some = batches[first : first + SENT_AT_ONCE]

@@ -318,7 +318,7 @@ def test_a_failed_renewal_is_sent_again_at_once_and_then_soon(queue: Handle, mon
         return False
 
     monkeypatch.setattr("schedq.worker.renewal.monotonic", lambda: now)
-    monkeypatch.setattr(renewal, "_are_renewed", lambda *_: next(answers))
+    monkeypatch.setattr(renewal, "_are_renewed", lambda *_, **__: next(answers))
     monkeypatch.setattr(held.reporters.changed, "wait", wait)
     renewal.run()
     renewal._loop.close()

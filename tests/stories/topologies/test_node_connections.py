@@ -163,6 +163,30 @@ def test_a_node_that_does_not_reply_delays_no_renewals_at_others(cluster: Cluste
     assert (lease_ends(nodes[0], queues[0]), lease_ends(nodes[1], queues[1]) > ends[1]) == (ends[0], True)
 
 
+def test_an_attempt_that_reports_keeps_no_other_lease_from_being_renewed(cluster: Cluster, open_queue: OpenQueue):
+    node = cluster.nodes[0]
+    queues = [open_queue(cluster.name_at(node), cluster.url, visibility_ms=30_000) for _ in range(2)]
+    held = [Held(queue, InFlight()) for queue in queues]
+    queues[0].enqueue_many([1, 2])
+    jobs = [job for job in (queues[0].claim(), queues[0].claim()) if job is not None]
+    for job in jobs:
+        held[0].in_flight.add(Attempt(job))
+    before = lease_ends(node, queues[0])
+    loop = asyncio.new_event_loop()
+    renewal = ClusterRenewal(held, loop)
+
+    renewal._rest()
+    held[0].in_flight.reporters.add(jobs[0].id, jobs[0].claim_token).set_progress(1, None, "")
+    renewal._send()
+    renewal._due_at = 0
+    renewal._send()
+    renewal._close()
+    loop.close()
+
+    assert len(before) == 2
+    assert min(lease_ends(node, queues[0])) > max(before)
+
+
 def test_queues_that_look_for_their_nodes_at_the_same_time_share_a_thread(
     cluster: Cluster, open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch
 ):
