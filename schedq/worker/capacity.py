@@ -196,7 +196,7 @@ class Capacity:
 
     @property
     def is_retired(self) -> bool:
-        """Whether no more jobs may be started, however many there were."""
+        """Whether `retire` was called."""
         return self._startable < 0
 
     @property

@@ -52,8 +52,7 @@ class WakeListener:
         self._throttle = LogThrottle()
         self._fetchers = fetchers
         first = next(iter(fetchers.values()))
-        # Where processes share jobs evenly, another one may have to claim first.
-        self._only = first if is_only and first.siblings is None else None
+        self._only = first if is_only and _may_claim_later(queue, first) else None
         self._claim: LaterClaim | None = None
         self._closing = asyncio.Event()
         self._recovering: set[asyncio.Task[None]] = set()
@@ -170,7 +169,8 @@ class WakeListener:
         with suppress(TimeoutError):
             async with asyncio.timeout(_BLOCK_S + 1):
                 await self._closing.wait()
-        await claim.recover()
+        with suppress(SchedqError):  # a permanent one stops the fetcher, which claims, too
+            await claim.recover()
         claim.end()
 
     def look_for_markers(self, wanted: Collection[object]) -> None:
@@ -247,9 +247,18 @@ class LaterClaim:
         await self._fetcher.recover(self.request_id, self._reservation if self._reservation.free else None)
 
     def end(self) -> None:
-        """Free the slot if it was not filled. The claim has no more jobs."""
+        """Free the slot if it was not filled. Call it once all jobs of the claim are known."""
         self._fetcher.later_claims -= 1
         self._reservation.let_go()
+
+
+def _may_claim_later(queue: QueueBase, fetcher: Fetcher) -> bool:
+    """Whether claims may wait: no other process should claim first, and no job has a single attempt.
+
+    A process that is frozen while it waits still gets a job, which loses this attempt without having run.
+    """
+    most = [queue.settings.max_attempts, *(each.max_attempts for each in queue.registry.options.values())]
+    return fetcher.siblings is None and 1 not in most
 
 
 def _existing(*keys: str) -> Operation[int]:

@@ -236,6 +236,19 @@ def test_a_job_that_comes_when_a_wait_lasts_longer_than_a_lease_starts_at_once(
     assert queue.stats()["reclaimed_total"] == 0
 
 
+@pytest.mark.parametrize("is_own", [False, True])
+def test_no_job_loses_its_only_attempt_to_a_worker_that_is_frozen(
+    make_queue: MakeQueue, crew: Crew, is_own: bool
+) -> None:
+    queue = make_queue() if is_own else make_queue(max_attempts=1)
+    queue.task(name="charge", max_attempts=1 if is_own else None)(lambda: "done")
+    post = crew.start(queue)
+    until(lambda: waiting(queue) and post.do(lambda: post.queue_worker.fetcher.is_idle))
+
+    assert post.queue_worker.fetcher.later_claims == 0
+    assert queue.wait(queue.enqueue({"task": "charge"}), 60)
+
+
 def test_a_worker_of_several_queues_waits_without_a_claim(make_queue: MakeQueue, crew: Crew) -> None:
     queues = [make_queue(), make_queue()]
     tasks = [attempt_of(queue) for queue in queues]

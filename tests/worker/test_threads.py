@@ -86,10 +86,11 @@ def on_a_loop(story: Callable[[Pool], Any]) -> None:
 def nothing() -> None: ...
 
 
-async def meet(pool: Pool) -> None:
-    """Run two functions that wait for each other."""
+async def meet(pool: Pool) -> bool:
+    """Run two functions that wait for each other; whether they did."""
     barrier = threading.Barrier(2)
-    await asyncio.gather(*(pool.run(partial(barrier.wait, 60)) for _ in range(2)))
+    places = await asyncio.gather(*(pool.run(partial(barrier.wait, 60)) for _ in range(2)))
+    return set(places) == {0, 1}
 
 
 @pytest.mark.usefixtures("clock")
@@ -153,17 +154,20 @@ def test_results_do_not_wait_for_a_later_function_that_takes_long(clock: Clock):
 
 @pytest.mark.usefixtures("clock")
 def test_the_first_functions_run_at_the_same_time():
-    on_a_loop(meet)
+    async def story(pool: Pool) -> None:
+        assert await meet(pool)
+
+    on_a_loop(story)
 
 
 def test_functions_that_take_a_while_run_at_the_same_time(clock: Clock):
     async def story(pool: Pool) -> None:
         await pool.each(2 * threads._QUICK_ENOUGH, nothing)
         await pool.each(2 * threads._QUICK_ENOUGH, partial(clock.advance, 0.0001))
-        await meet(pool)
+        assert await meet(pool)
         for _ in range(10):  # one slow function among four makes all of them count as slow
             await pool.each(3, nothing)
             await pool.run(clock.advance)
-        await meet(pool)
+        assert await meet(pool)
 
     on_a_loop(story)
