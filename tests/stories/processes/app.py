@@ -353,7 +353,7 @@ async def brief_pause() -> None:
     await asyncio.sleep(0.01)
 
 
-@queue.task(max_attempts=1)
+@queue.task
 async def exits_in_a_task() -> None:
     """A task that the handler waits for tries to exit the process."""
     note("start")
@@ -396,7 +396,7 @@ def forks_and_is_asked() -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@queue.task(max_attempts=1)
+@queue.task
 def rude() -> None:
     """Raises an error whose text is not a single line of ASCII."""
     note("start")

@@ -153,7 +153,7 @@ def test_a_handlers_task_that_exits_the_process_fails_only_its_job(make_scene: M
     other = scene.add("gated", "gate")
     scene.until(lambda: other in scene.starts())
 
-    job_id = scene.add("exits_in_a_task")
+    job_id = scene.add("exits_in_a_task", max_attempts=1)
 
     scene.until(lambda: scene.job(job_id).status == "failed")
     assert scene.job(job_id).last_error == "SystemExit: 3"

@@ -141,7 +141,7 @@ def test_a_json_log_has_one_object_on_each_line(scene: Scene):
     workers = [scene.worker("--log-format", "json", *more) for more in (["-v"], ["--processes", "2"])]
     promoter = scene.start("promoter", app.NAME, "--log-format", "json")
     scene.until(lambda: scene.client.zcard(scene.queue.settings.keys.workers) == 3)
-    ids = [scene.add("fails", max_attempts=1), scene.add("no_such_task", max_attempts=1), scene.add("rude")]
+    ids = [scene.add(task, max_attempts=1) for task in ("fails", "no_such_task", "rude")]
     scene.until(lambda: [scene.job(job_id).status for job_id in ids] == ["failed", "delayed", "failed"])
     scene.server.kill()
     scene.until(lambda: all("lost (" in process.log for process in (*workers, promoter)))

@@ -48,7 +48,7 @@ def kinds(node: Server) -> Counter[str]:
     for one in clients(node).values():
         found["requests"] += "+" in one["name"]
         found["due"] += one["name"].endswith("-due")
-        found["markers"] += one["cmd"].lower() == "bzpopmin"
+        found["markers"] += "b" in one["flags"]
     return found
 
 
@@ -81,6 +81,7 @@ def test_a_worker_of_many_queues_has_few_connections_to_each_node_and_few_thread
 
     until(partial(are_later, nodes, queues, [*map(lease_ends, nodes, queues)]))
     until(lambda: all(kinds(node)["due"] for node in cluster.nodes))
+    until(lambda: not any(kinds(node)["markers"] for node in cluster.nodes))  # those from before the jobs have ended
     busy = [kinds(node) for node in cluster.nodes]
     until(lambda: threading.active_count() - threads <= 4)  # what looks for nodes has ended
     gate.open()
