@@ -45,7 +45,11 @@ class SharedConnections:
 
     def client(self, queue: QueueBase) -> ReconnectingClient:
         """A client of one of the queues. It does not close the connection."""
-        return ReconnectingClient(queue, self.availability, self._requests)
+        return ReconnectingClient(queue, self.availability_of(queue), self.connection(queue))
+
+    def connection(self, _queue: QueueBase) -> AsyncConnection:
+        """The connection for the requests of one of the queues."""
+        return self._requests
 
     def due(self, _queue: QueueBase) -> Subscriber:
         """What listens to the `due` channel of one of the queues."""
@@ -76,9 +80,9 @@ class SharedNodes(SharedConnections):
         """Whether the node of one of the queues is available."""
         return self.availability.of_queue(queue.name)
 
-    def client(self, queue: QueueBase) -> ReconnectingClient:
-        """A client of one of the queues. It does not close the connections."""
-        return ReconnectingClient(queue, self.availability_of(queue), self._nodes.of(queue.settings))
+    def connection(self, queue: QueueBase) -> AsyncConnection:
+        """The connection for the requests of one of the queues."""
+        return self._nodes.of(queue.settings)
 
     def due(self, queue: QueueBase) -> Subscriber:
         """What listens to the `due` channel of one of the queues."""

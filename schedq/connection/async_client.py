@@ -145,7 +145,8 @@ class LoopConnections:
 
     Attributes:
         loop: the event loop; None once the connections have been closed. They are never reopened.
-        connection: for requests.
+        connection: for requests; see `AsyncClient.share`.
+        own: the connection for requests while none is shared.
         group_commit: for requests that wait for replicas or a disk.
         pubsub: for messages.
     """
@@ -155,7 +156,7 @@ class LoopConnections:
         from schedq.connection.pubsub import PubSub
 
         self.loop: asyncio.AbstractEventLoop | None = loop
-        self.connection = AsyncConnection(address, queue)
+        self.connection = self.own = AsyncConnection(address, queue)
         self.group_commit = GroupCommit(address, queue)
         self.pubsub = PubSub(address, queue)
         self._address = address
@@ -192,14 +193,14 @@ class LoopConnections:
         await cancelled(*self._background)
         await self.pubsub.aclose()
         await self.group_commit.aclose()
-        for connection in (self.connection, *self._idle, *self._blocked):
+        for connection in (self.own, *self._idle, *self._blocked):
             await connection.aclose()
 
     async def wait_for_wake(self, block: MarkerWait) -> None:
         """Wait for the wake marker. The process that takes it claims next, so it need not put the marker back."""
         server_s = max(0.01, block.seconds + (1 if block.is_exact else 0))
         began = monotonic()
-        connection = self._idle.pop() if self._idle else type(self.connection)(self._address, self._queue)
+        connection = self._idle.pop() if self._idle else type(self.own)(self._address, self._queue)
         self._blocked.add(connection)
         command = ("BZPOPMIN", *self._queue.keys.wakes_of(), f"{server_s:.3f}")
         pause_s = 0.0
@@ -242,6 +243,20 @@ class AsyncClient(BaseClient):
     async def aclose(self) -> None:
         """Close the connections of the running loop; the next request opens them again."""
         await LoopClose.of(self._running_loop()).aclose(weakref.ref(self))
+
+    def share(self, connection: AsyncConnection) -> Callable[[], None]:
+        """Send the requests of the running loop on a connection of several queues, which is closed elsewhere.
+
+        Returns:
+            ends that. Call it before the connection is closed.
+        """
+        here = self.connections()
+        here.connection = connection
+
+        def end() -> None:
+            here.connection = here.own
+
+        return end
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         try:

@@ -125,6 +125,7 @@ class ServedQueues:
         self.queues: list[QueueWorker] = []
         self.connections: list[WorkerConnections] = []
         self.renewals: list[Renewal] = []
+        self._unshare: list[Callable[[], None]] = []
 
     def begin(
         self,
@@ -137,6 +138,7 @@ class ServedQueues:
         for here in by_server([*queues]):
             availability = availability_of(here, claimed)
             self.connections.append(WorkerConnections.to(here, availability))
+            self._share(here)
             shared |= dict.fromkeys(here, self.connections[-1])
             accepted[here[0].address] = availability.accepted
         self.queues += [QueueWorker(queue, shared[queue], *given) for queue, given in queues.items()]
@@ -144,6 +146,11 @@ class ServedQueues:
         self.renewals += renewals(held, asyncio.get_running_loop(), accepted)
         for renewal in self.renewals:
             renewal.start()
+
+    def _share(self, queues: Sequence[QueueBase]) -> None:
+        """Send what handlers and workflows await on the connection of the worker's loop, if that has several queues."""
+        for queue in queues if len(queues) > 1 else ():
+            self._unshare.append(queue.aio._client.share(self.connections[-1].foreground.connection(queue)))
 
     def stop_renewals(self) -> None:
         """Let the leases of jobs that are still running end."""
@@ -156,6 +163,8 @@ class ServedQueues:
 
     async def aclose(self) -> None:
         """Close the connections of the worker's loop, and wait a moment for the threads."""
+        for unshare in self._unshare:
+            unshare()
         await asyncio.gather(*(each.client.aclose() for each in self.queues))
         await asyncio.gather(*(each.foreground.aclose() for each in self.connections))
         deadline = monotonic() + 1

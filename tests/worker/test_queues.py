@@ -11,6 +11,7 @@ import pytest
 
 from schedq import Fixed
 from schedq.observer import Observer
+from schedq.worker.worker import Worker
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
@@ -299,6 +300,34 @@ def test_a_worker_of_many_queues_has_few_connections_and_threads(make_queue: Mak
     assert len(blocked) <= 1
     assert [one["name"] for one in found if one["name"].endswith("-due")] == ["schedq-tenant0-due"]
     assert threads <= 4
+
+
+def test_what_handlers_await_is_sent_on_the_connection_that_their_queues_share(make_queue: MakeQueue) -> None:
+    queues = [make_queue(f"tenant{number}") for number in range(3)]
+    queues[0].task(name="never")(lambda: None)
+    queues[2].task(name="never")(lambda: None)
+    other = queues[1]
+    seen: list[int] = []
+
+    def connections() -> int:
+        return sum(one["name"] == "schedq-tenant1" for one in other.redis.client_list())
+
+    @other.task
+    async def looks() -> None:
+        await other.queue.aio.stats()
+        seen.append(connections())
+
+    async def main() -> tuple[int, int]:
+        await Worker([queue.queue for queue in queues], burst=True).run()
+        left = await other.queue.aio.stats()  # the worker has closed what its queues shared
+        return int(left["completed_total"]), connections()
+
+    other.enqueue({"task": "looks"})
+    of_the_test = connections()
+
+    assert asyncio.run(main()) == (1, of_the_test + 1)
+    assert seen == [of_the_test]
+    until(lambda: connections() == of_the_test)
 
 
 def test_a_busy_worker_of_many_queues_finds_a_job_of_an_earlier_one(make_queue: MakeQueue, crew: Crew) -> None:
