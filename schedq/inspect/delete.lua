@@ -8,7 +8,7 @@ one LREM removes them all. If an error ends the script in between, a mark shows 
 back or noted as broken.
 
 KEYS  pending (list), delayed (zset), completed (list), failed (list), cancelled (list), leases (zset), stats (hash),
-      held (zset), resting (zset), groups (zset)
+      held (zset), resting (zset), groups (zset), wake (zset), paused (string), asleep (hash)
 ARGV  jobs, clock, group_keys
       state: the state that the jobs must be in, or '' for any
       request: a new id, by which a repeated request is recognized
@@ -28,6 +28,7 @@ local BEFORE, AROUND, FAR = 300, 1000, 1000
 --@include tombstone
 --@include group_end
 --@include undo
+--@include wake
 local bad = wrong_type('list', pending, completed, failed, cancelled) or wrong_type('zset', delayed, leases, held)
 if bad then return bad end
 
@@ -134,6 +135,7 @@ if #gone > 0 then
     delete_record(jobs .. id, left[id])
   end
   unmark_in_transit(unpack(gone))
+  if #from_lanes > 0 or next(told) then set_wake() end
   add_to_total('purged_total', #gone)
   redis.pcall('HSET', stats, 'last_delete', request .. ' ' .. table.concat(letters))
 end

@@ -42,13 +42,14 @@ local ids = kind == 'zset' and redis.call('ZRANGE', source, offset, offset + len
   or redis.call('LRANGE', source, -offset - length, -offset - 1)
 local gone, freed, more = 0, 0, #ids == length
 
+local has_due = false  -- there is something to look at
+
 local function leave_gate(id, gate, key)
   local running = gate_keys .. gate .. ':running'
   redis.pcall('ZREM', running, key .. ' ' .. id)
   redis.pcall('ZADD', resting, stamp, gate, stamp, gate .. ' ' .. key)
+  has_due = true
 end
-
-local has_due = false
 
 -- Ask a run to undo what it has done, and then to end as cancelled.
 local function undo_first(id, status, run)
@@ -86,6 +87,7 @@ for i = first, last, step do
     if stored[7] then
       allow_when_full(leases)
       tell_group(stored[7], id, false, 'deleted')
+      has_due = true
     end
     -- The entry is removed last, so that a repetition finds the job if an error ends the script in between.
     delete_record(jobs .. id, entry_left)

@@ -58,5 +58,6 @@ if by ~= 'remove' or gate ~= '' then redis.call('HSET', gates, gate, whole_text)
 redis.call('HSET', gate_turns, ' look', '1')
 redis.call('ZADD', resting, stamp, gate)
 announce_due(now)
+set_wake()
 if by ~= 'code' then write_log('gate', '', 0, by .. ' ' .. (gate == '' and 'the queue' or gate) .. ' ' .. limits) end
 return 1

@@ -33,5 +33,6 @@ end
 -- Claims and the promoter look again at what has rested until now.
 redis.call('ZADD', resting, stamp, name)
 announce_due(now)
+if action == 'resume' then set_wake() end
 if changed == 1 then write_log('gate', '', 0, action .. ' ' .. name) end
 return changed

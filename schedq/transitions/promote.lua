@@ -121,14 +121,14 @@ if found >= 2 then
     --@include paused_tasks
     --@include open_lanes
     --@include wake_lane
-    -- Returns the first job for which an idle worker was woken, or ''.
+    -- Returns the first job for which an idle worker was woken, or '', and whether there are jobs that may be claimed.
     wake_lanes = function()
-      local woken = ''
-      for _, lane in ipairs(ready_lanes()) do
+      local woken, lanes_ready = '', ready_lanes()
+      for _, lane in ipairs(lanes_ready) do
         allow_when_full(leases)
         if wake_lane(lane.task) and woken == '' then woken = lane.first end
       end
-      return woken
+      return woken, #lanes_ready > 0
     end
   end
 end
@@ -146,8 +146,9 @@ if waits and found % 2 == 0 then
   if redis.pcall('EXISTS', wake) == 1 then woken_for = redis.call('LINDEX', pending, -1) or '' end
 end
 if wake_lanes and may_start then
-  local woken = wake_lanes()
+  local woken, have_jobs = wake_lanes()
   if woken_for == '' then woken_for = woken end
+  waits = waits or have_jobs
 end
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or ''
 local unleased = redis.call('LLEN', processing) - redis.call('ZCARD', leases)
@@ -157,10 +158,12 @@ slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''
 local first = next_due()
 if next_rest ~= '' and (first == '' or tonumber(next_rest) < tonumber(first)) then first = next_rest end
--- A script that wakes a worker also calls a promoter that rests. When a delayed job is due, the promoter looks by itself.
+-- A script that wakes a worker also calls a promoter that rests. When a delayed job, a gate or a group is due, the promoter
+-- looks by itself.
 local rest = 0
-local is_unused = found % 4 == 0 and group_at == '' and slot == '' and first_end == '' and unleased == 0
-if rest_ms and is_unused and moved == 0 and redis.call('LLEN', pending) == 0 then
+local is_group_due = group_at ~= '' and not (tonumber(group_at) > now)
+local is_unused = found % 2 == 0 and not (waits or is_group_due or has_roused) and slot == '' and first_end == '' and unleased == 0
+if rest_ms and is_unused and moved == 0 then
   allow_when_full(leases)
   if type(redis.pcall('HSET', asleep, 'channel', due_channel)) == 'number' then
     rest = math.min(rest_ms, MOST_REST_MS)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from schedq import NewJob
+from schedq import NewJob, Rate
 from schedq.background.promoter import Promoter
 from schedq.background.reconnecting_client import Availability, ReconnectingClient
 from schedq.transitions import Operation, promote
@@ -321,6 +321,20 @@ def test_a_job_that_becomes_due_while_the_promoter_rests_is_on_time(
 
     resting = Resting(queue, monkeypatch)
     asyncio.run(asyncio.wait_for(resting.run(schedule), 60))
+
+    assert -0.02 < resting.late_s[0] < 5
+
+
+def test_a_job_whose_rate_allows_it_while_the_promoter_rests_is_on_time(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.gates.set("api", rate=Rate(1, per=4))
+    queue.enqueue_many([1, 2], gate="api")
+    first = queue.claim(0)
+    queue.complete(first, "done")
+    queue.redis.delete(queue.keys.wake)  # an idle worker has taken it
+    resting = Resting(queue, monkeypatch)
+    asyncio.run(asyncio.wait_for(resting.run(lambda: first.claimed_at_ms / 1000 + 4), 60))
 
     assert -0.02 < resting.late_s[0] < 5
 

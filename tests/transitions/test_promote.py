@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from schedq import NewJob, UsageError
+from schedq import Fixed, NewJob, Rate, UsageError
+from schedq.inspect import bulk
 from schedq.transitions import heartbeat, promote
 from tests.conftest import MakeQueue
 from tests.doors import Clock, Handle
@@ -292,6 +293,97 @@ def test_the_promoter_of_an_unused_queue_may_rest_and_keeps_its_lease(queue: Han
     assert queue.redis.pttl(queue.keys.promoter) <= 60_000
 
 
+def _has_a_job_in_a_paused_gate(queue: Handle) -> None:
+    queue.gates.set("api", concurrency=1)
+    queue.gates.pause("api")
+    queue.enqueue(1, gate="api")
+
+
+def _has_a_job_behind_a_rate(queue: Handle) -> None:
+    queue.gates.set("api", rate=Rate(1, per=3600))
+    queue.enqueue_many([1, 2], gate="api")
+    queue.complete(queue.claim(0), 1)
+
+
+def _has_a_job_of_a_paused_task(queue: Handle) -> None:
+    queue.pause(task="send")
+    queue.enqueue({"task": "send"})
+    assert queue.claim(0) is None
+
+
+def _has_a_batch(queue: Handle) -> None:
+    square = queue.task(name="square", backoff=Fixed(3600))(lambda number: number)
+    with queue.batch("squares", square) as batch:
+        batch.add([1])
+    queue.fail(queue.claim(0), "not yet")
+
+
+@pytest.mark.parametrize(
+    "use", [_has_a_job_in_a_paused_gate, _has_a_job_behind_a_rate, _has_a_job_of_a_paused_task, _has_a_batch]
+)
+def test_it_may_rest_while_all_jobs_wait_for_something(queue: Handle, use: Callable[[Handle], None]):
+    use(queue)
+    queue.redis.delete(queue.keys.wake)  # an idle worker has taken it
+    rest(queue)
+
+    found = rest(queue)
+
+    assert found.wait_ms == 20_000
+    if use is _has_a_batch:
+        assert found.next_group_ms is not None
+    if use is _has_a_job_behind_a_rate:
+        assert found.next_due_ms is not None
+
+
+def _cancels(queue: Handle, job_id: str) -> None:
+    queue.cancel(job_id)
+
+
+def _deletes(queue: Handle, job_id: str) -> None:
+    queue.execute([bulk.delete(queue.settings, "request", [job_id], "")])
+
+
+def _purges(queue: Handle, job_id: str) -> None:
+    del job_id
+    queue.purge()
+
+
+@pytest.mark.parametrize("leave", [_cancels, _deletes, _purges])
+def test_a_job_that_leaves_its_key_calls_a_promoter_that_rests(queue: Handle, leave: Callable[[Handle, str], None]):
+    queue.gates.set("api", concurrency=1)
+    queue.gates.pause("api")
+    job = queue.enqueue(1, gate="api")
+    queue.redis.delete(queue.keys.wake)
+    heard = queue.redis.pubsub()
+    heard.subscribe(queue.keys.due)
+    heard.get_message(timeout=10)
+    rest(queue)
+    assert rest(queue).wait_ms > 0
+
+    leave(queue, job)
+
+    assert heard.get_message(timeout=10) is not None
+    heard.close()
+
+
+@pytest.mark.parametrize("leave", [_cancels, _deletes, _purges])
+def test_a_job_that_leaves_its_batch_calls_a_promoter_that_rests(queue: Handle, leave: Callable[[Handle, str], None]):
+    _has_a_batch(queue)
+    (job,) = queue.places()["delayed"]
+    queue.redis.delete(queue.keys.wake)
+    rest(queue)
+    assert rest(queue).wait_ms > 0
+    heard = queue.redis.pubsub()
+    heard.subscribe(queue.keys.due)
+    heard.get_message(timeout=10)
+
+    leave(queue, job)
+
+    assert heard.get_message(timeout=10) is not None
+    assert rest(queue).wait_ms == 0 or leave is _purges, "a purge deletes the batch, too"
+    heard.close()
+
+
 def _is_running(queue: Handle) -> None:
     queue.enqueue(1)
     queue.claim(0)
@@ -302,17 +394,15 @@ def _is_paused_with_jobs(queue: Handle) -> None:
     queue.enqueue(1)
 
 
-def _has_a_job_in_a_gate(queue: Handle) -> None:
-    queue.gates.set("api", concurrency=1)
-    queue.gates.pause("api")
-    queue.enqueue(1, gate="api")
-    queue.redis.delete(queue.keys.wake)  # an idle worker has taken it
+def _has_a_key_that_may_start(queue: Handle) -> None:
+    _has_a_job_in_a_paused_gate(queue)
+    queue.gates.resume("api")
+    queue.redis.delete(queue.keys.wake)
 
 
-def _has_a_batch(queue: Handle) -> None:
-    with queue.batch("squares", queue.task(name="square")(lambda number: number)) as batch:
-        batch.add([1])
-    queue.complete(queue.claim(0), 1)
+def _has_a_group_to_look_at(queue: Handle) -> None:
+    _has_a_batch(queue)
+    queue.redis.zadd(queue.keys.groups, {"squares": 0})
 
 
 def _has_a_schedule(queue: Handle) -> None:
@@ -333,8 +423,8 @@ def _has_due_jobs(queue: Handle) -> None:
     [
         _is_running,
         _is_paused_with_jobs,
-        _has_a_job_in_a_gate,
-        _has_a_batch,
+        _has_a_key_that_may_start,
+        _has_a_group_to_look_at,
         _has_a_schedule,
         _has_a_marker,
         _has_due_jobs,

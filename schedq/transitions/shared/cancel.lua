@@ -9,16 +9,16 @@ local function is_running(id, status, lease)
   return not waits and redis.call('LPOS', processing, id)
 end
 
--- Take a waiting job out; returns whether it was waiting, and whether its entry stays because `pending` is too long to
--- search.
+-- Take a waiting job out; returns whether it was waiting, whether its entry stays because `pending` is too long to search,
+-- and whether another job of its key may start now.
 local function take_out(id, status, runs, was_marked)
   if redis.call('ZREM', delayed, id) == 1 then return true end
   if runs then return false end
   if redis.pcall('ZREM', held, id) == 1 then
-    -- The next job of its key may start now: claims and the promoter look at the key again.
+    -- Claims and the promoter look at the key again.
     local found = redis.pcall('HMGET', jobs .. id, 'gate', 'key')
     if not found.err and found[1] then redis.pcall('ZADD', resting, stamp, found[1] .. ' ' .. (found[2] or '')) end
-    return true
+    return true, false, true
   end
   if redis.call('LLEN', pending) > MOST_SEARCHED then
     local waits = status ~= 'delayed' and status ~= 'processing' and not redis.call('LPOS', processing, id)
@@ -48,7 +48,7 @@ local function undo_first(id, job, request, was_marked)
   if is_due then redis.call('RPUSH', pending, id) end
   unmark_in_transit(id)
   if job[8] then look_at_groups_of(job[8]) end
-  if is_due then set_wake() end
+  if is_due or job[8] then set_wake() end
   publish_event(id, 'undoing', whole(job[4]))
   write_log('undo', id, whole(job[4]))
   return 'asked'
@@ -63,7 +63,7 @@ local function cancel_job(id, job, request)
   local runs = is_running(id, job[1], lease)
   if undoing_of(job[9]) or (open_undos(job[9]) > 0 and not runs) then return undo_first(id, job, request, lease == 0) end
   if not runs then mark_in_transit(id) end
-  local is_out, entry_left = take_out(id, job[1], runs, lease == 0)
+  local is_out, entry_left, frees_key = take_out(id, job[1], runs, lease == 0)
   if is_out then
     if job[7] then tell_group(job[7], id, false, 'cancelled') end
     redis.call('HSET', key, 'status', 'cancelled', 'cancelled_at_ms', now, 'request', request .. ' cancelled')
@@ -78,6 +78,7 @@ local function cancel_job(id, job, request)
     redis.call('LPUSH', cancelled, id)
     unmark_in_transit(id)
     if job[8] then look_at_groups_of(job[8]) end
+    if frees_key or job[7] or job[8] then set_wake() end
     add_to_total('cancelled_total', 1)
     publish_event(id, 'cancelled', whole(job[4]), job[5])
     write_log('cancelled', id, whole(job[4]))
