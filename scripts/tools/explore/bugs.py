@@ -9,6 +9,7 @@ from scripts.tools.explore.bugs_of_gates import GATE_BUGS
 from scripts.tools.explore.bugs_of_groups import GROUP_BUGS
 from scripts.tools.explore.bugs_of_other_queues import OTHER_QUEUE_BUGS
 from scripts.tools.explore.bugs_of_runs import RUN_BUGS
+from scripts.tools.explore.bugs_of_waits import WAIT_BUGS
 
 BUGS: Final = (
     Bug(
@@ -376,4 +377,5 @@ BUGS: Final = (
     *RUN_BUGS,
     *GROUP_BUGS,
     *OTHER_QUEUE_BUGS,
+    *WAIT_BUGS,
 )

@@ -1,4 +1,4 @@
-"""What a step says of promoters, beyond the laws of states."""
+"""Laws of promoters, beyond those that tests check in every state."""
 
 from __future__ import annotations
 
@@ -21,6 +21,19 @@ def promoted(me: str, before: State, after: State, *, is_leader: bool) -> Iterat
     waits = waits and not (most and len(after.ids(PROCESSING)) >= most)
     if is_leader and waits and "paused" not in after.keys and "wake" not in after.keys:
         yield "the promoter left waiting jobs without a wake marker"
+
+
+def at_rest(state: State) -> Iterator[str]:
+    """A promoter that rests, and has not been called, is not needed: otherwise a dead worker would not be noticed."""
+    if "channel" not in state.holds("asleep", "hash"):
+        return
+    if "wake" in state.keys:
+        yield "a promoter rests although there is a wake marker"
+    may_start = state.holds("pending", "list") or state.holds("open_gates", "zset")
+    if state.ids(PROCESSING) or (may_start and "paused" not in state.keys):
+        yield "a promoter rests although there are jobs"
+    if "0" in state.holds("groups", "zset").values():
+        yield "a promoter rests although a group needs attention"
 
 
 def _but_standbys(state: State) -> dict[str, Key]:

@@ -34,6 +34,7 @@ from scripts.tools.explore.scenarios_of_gates import GATE_SCENARIOS
 from scripts.tools.explore.scenarios_of_groups import GROUP_SCENARIOS
 from scripts.tools.explore.scenarios_of_other_queues import OTHER_QUEUE_SCENARIOS
 from scripts.tools.explore.scenarios_of_runs import RUN_SCENARIOS
+from scripts.tools.explore.scenarios_of_waits import WAIT_SCENARIOS
 from scripts.tools.explore.search import Actor, Scenario
 from scripts.tools.explore.world import BACKOFF_S, BEGIN_S, LEASE_S
 
@@ -467,4 +468,5 @@ SCENARIOS: Final = (
     *RUN_SCENARIOS,
     *GROUP_SCENARIOS,
     *OTHER_QUEUE_SCENARIOS,
+    *WAIT_SCENARIOS,
 )

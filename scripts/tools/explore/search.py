@@ -13,10 +13,11 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from schedq.errors import SchedqError, StoreUnavailable
+from schedq.model.lifecycle import PROCESSING
 from schedq.model.settings import Settings
 from schedq.schedules import register
 from schedq.transitions import Operation, cancel, groups, promote, requeue, reschedule
-from scripts.tools.explore import group_laws, other_queue_laws
+from scripts.tools.explore import group_laws, other_queue_laws, promoter_laws
 from scripts.tools.explore.actors import Pause, Plan
 from scripts.tools.explore.ledger import Entry, Ledger, enter, missing
 from scripts.tools.explore.recovery import Recovery, laws, place_of, read_reply
@@ -61,6 +62,7 @@ class Scenario:
         settings: of the queues, where they differ from the defaults.
         must_be_whole: scripts/explore searches it completely, whatever the limit for other scenarios.
         wakes: idle workers rely on the wake marker: at the end, jobs may not wait without one.
+        runs_all: workers lose no claimed job: at the end, none may be left that no worker has run.
         rescue: what those who stay alive at the end do again and again, if that is more than one queue's promoter and
             worker do.
     """
@@ -75,6 +77,7 @@ class Scenario:
     settings: dict[str, Any] = field(default_factory=dict)
     must_be_whole: bool = False
     wakes: bool = False
+    runs_all: bool = False
     rescue: Plan | None = None
 
 
@@ -260,6 +263,7 @@ class Search:
     def _judge(self, seen: Seen, found: Sequence[State]) -> list[str]:
         if seen not in self._judged:
             self._judged[seen] = [law for state in found for law in laws(state, self._scenario.allowed)]
+            self._judged[seen] += [law for state in found for law in promoter_laws.at_rest(state)]
             if "groups" not in self._scenario.allowed:
                 self._judged[seen] += [
                     law for state in found if "groups" in state.keys for law in group_laws.of_step(state)
@@ -273,6 +277,9 @@ class Search:
         self.report.schedules += 1
         if self._scenario.wakes:
             self._complain(node, _asleep(node, self._queues, self._states(node.seen)))
+        if self._scenario.runs_all:
+            left = [job_id for state in self._states(node.seen) for job_id in state.ids(PROCESSING)]
+            self._complain(node, [f"{job_id} was claimed, and no worker runs it" for job_id in left])
         key = (node.seen, node.now_s)
         if key not in self._recovered:
             self._world.go_back(node.depth)
