@@ -1,4 +1,4 @@
-"""The benchmark of clusters counts what every node does."""
+"""The benchmarks of clusters and of many queues count what every node and an idle worker do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from scripts.tools.bench import queues
 from scripts.tools.bench.nodes import LAYOUTS, Drain, Layout, Place, lines
 from tests.stories.topologies.cluster import info
 
@@ -32,3 +33,17 @@ def test_the_table_has_every_layout_and_the_two_ratios():
     assert len(found) == 1 + len(LAYOUTS) + 2
     assert "four nodes cost 1.05 × a plain server" in found[-2]
     assert "carry 0.9 × one" in found[-2]
+
+
+def test_an_idle_worker_of_many_queues_is_measured(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(queues, "_SETTLED_S", 1.0)
+    monkeypatch.setattr(queues, "_WATCHED_S", 2.0)
+
+    found = queues.measure(12, 2)
+
+    assert (found["queues"], found["with workflows and limits"]) == (12, 2)
+    assert found["connections"] <= 6
+    assert 0 < found["threads"] <= 4
+    assert found["requests/s"] > 0
+    assert found["start cpu s"] > 0
+    assert "connections" in next(queues.lines([found]))
