@@ -12,12 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from scripts.tools.bench import page as bench_page
-from scripts.tools.bench import report, rules
+from scripts.tools.bench import quiet, report, rules
 from scripts.tools.bench.__main__ import continued, main
 from scripts.tools.bench.arena import Mark, Used
 from scripts.tools.bench.entries import CONTESTANTS, SCHEDQ
 from scripts.tools.bench.environments import Environments, MissingEnvironmentError
-from scripts.tools.bench.rows import ROWS
+from scripts.tools.bench.rows import ROWS, Row
+from scripts.tools.bench.session import Session
 from scripts.tools.bench.throughput import limit, rate
 from scripts.tools.bench.timing import spread
 
@@ -116,6 +117,55 @@ def test_the_heading_says_how_often_was_measured():
     mixed = found() | {"figures": {"enqueue": thrice, "memory": once}}
 
     assert "Medians of 1 to 3 runs (quick)" in " ".join(report.heading(mixed).split())
+
+
+def test_the_heading_says_how_quiet_the_machine_was():
+    runs = [{"load": 0.12, "steal %": 0.0}, {"load": 0.29, "steal %": 1.25}]
+
+    said = " ".join(report.heading(found() | {"quiet": runs}).split())
+
+    assert "Load before each run: 0.12, 0.29; at most 1.2 % of a run's time was stolen." in said
+
+
+class Hours:
+    """A clock that only sleeping advances."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("busy_until_s", "waits_s", "says"),
+    [(0, 60, []), (100, 160, []), (1e9, 900, ["the machine does not become quiet: load 2.00"])],
+)
+def test_a_run_begins_when_the_machine_has_been_quiet_for_a_minute(
+    busy_until_s: float, waits_s: float, says: list[str]
+):
+    clock, said = Hours(), list[str]()
+
+    quiet.wait(said.append, lambda: 2.0 if clock.now < busy_until_s else 0.29, clock)
+
+    assert (clock.now, said) == (pytest.approx(waits_s, abs=4), says)
+
+
+def test_with_peers_every_row_is_measured_in_each_run_and_saved_after_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(quiet, "wait", lambda _: 0.1)
+    results, saved = found(), list[int]()
+    once = Row("once", "once", (), lambda make: {"s": 1.0}, lambda make: {"s": 2.0}, is_once=True)
+    session = Session(Environments(Path(), print), Path(), results, lambda _: None, is_quick=False)
+
+    for who in ([SCHEDQ], [SCHEDQ, CONTESTANTS["huey"]]):
+        session.measure([once], who, 3, lambda: saved.append(len(results["figures"]["once"]["schedq"])))
+
+    assert {who: len(runs) for who, runs in results["figures"]["once"].items()} == {"schedq": 4, "huey": 3}
+    assert saved == [1, 1, 1, 2, 3, 4]
+    assert [run["load"] for run in results["quiet"]] == [0.1] * 3
 
 
 def test_a_skipped_contestant_is_named(tmp_path: Path):

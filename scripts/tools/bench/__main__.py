@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,9 @@ def _names(known: list[str], what: str) -> Any:
     help="Measure gates and unique jobs instead; --peers includes BullMQ and docket.",
 )
 @click.option(
-    "--runs", type=click.IntRange(1, 99), help="Number of runs; medians are reported.  [default: 3; 1 with --quick]"
+    "--runs",
+    type=click.IntRange(1, 99),
+    help="Number of runs; medians are reported. With --peers each waits for a quiet machine.  [3; 1 with --quick]",
 )
 @click.option(
     "--only",
@@ -69,7 +73,10 @@ def _names(known: list[str], what: str) -> Any:
     "--server", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="[default: redis-server 7.0]"
 )
 @click.option(
-    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures to this file."
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all figures to this file, after each run.",
 )
 @click.option(
     "--picture", type=click.Path(dir_okay=False, path_type=Path), help="Picture that --scale writes.  [bench.png]"
@@ -128,11 +135,16 @@ def main(
         if with_limits:
             found = _measure_limits(only or list(limit_rows.ROWS), names, runs, server, environments, quick=quick)
         else:
-            found = _measure(rows, names, others, runs, server, environments, picture, before, quick=quick)
-    if json_path:
-        json_path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+            saved = partial(_save, json_path)
+            found = _measure(rows, names, others, runs, server, environments, picture, before, saved, quick=quick)
+    _save(json_path, found)
     _show(found, for_handbook=for_handbook)
     sys.exit(bool(found.get("troubles")))
+
+
+def _save(path: Path | None, found: dict[str, Any]) -> None:
+    if path:
+        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def _show(found: dict[str, Any], *, for_handbook: bool) -> None:
@@ -151,6 +163,7 @@ def _measure(
     folder: Path,
     picture: Path | None,
     before: dict[str, Any] | None,
+    saved: Callable[[dict[str, Any]], object],
     *,
     quick: bool,
 ) -> dict[str, Any]:
@@ -161,7 +174,7 @@ def _measure(
         if before:
             found = continued(before, found)
         session = Session(environments, binary, found, say, is_quick=quick)
-        session.measure(rows, made, runs)
+        session.measure(rows, made, runs, partial(saved, found))
         if "limit" in others:
             session.measure_limit()
         if "scale" in others:

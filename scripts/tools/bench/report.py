@@ -43,7 +43,7 @@ def heading(found: Found) -> str:
     """Date, machine, and versions."""
     machine = found["machine"]
     where = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}"
-    often = f"Medians of {_runs(found)}{' (quick)' * found['quick']}.{_disturbed(found)}"
+    often = f"Medians of {_runs(found)}{' (quick)' * found['quick']}.{_quiet(found)}{_disturbed(found)}"
     installed = f"schedq on {_versions(found, SCHEDQ.name)}."
     return textwrap.fill(
         f"{found['date']}, {where}, CPython {machine['python']}, {found['server']}. {often} {installed}",
@@ -62,6 +62,14 @@ def _runs(found: Found) -> str:
     counts = {len(runs) for row in found["figures"].values() for runs in row.values()} or {0}
     least, most = min(counts), max(counts)
     return f"{f'{least} to ' * (least != most)}{most} run{'s' * (most != 1)}"
+
+
+def _quiet(found: Found) -> str:
+    """How quiet the machine was, if the runs waited for that."""
+    runs = found.get("quiet", ())
+    loads = ", ".join(f"{run['load']:.2f}" for run in runs)
+    stolen = max((run["steal %"] for run in runs), default=0.0)
+    return f" Load before each run: {loads}; at most {stolen:.1f} % of a run's time was stolen." if runs else ""
 
 
 def _disturbed(found: Found) -> str:

@@ -25,7 +25,7 @@ class Row:
         full: runs the measurement; `quick` is a shorter, less precise version.
         kind: the kind of handlers that a contestant must have, if relevant.
         needs: another requirement: the name of an attribute.
-        is_once: measured once whatever `--runs` says, because it does not vary or takes too long.
+        is_once: without peers, measured once whatever `--runs` says, because it varies little or takes long.
         at_a_time: number of contestants measured concurrently, if the row mostly waits.
     """
 
@@ -95,6 +95,7 @@ def _idle(workers: int) -> Row:
         partial(run, rest_s=5),
         partial(run, rest_s=3),
         is_once=True,
+        at_a_time=1 if workers > 1 else 4,
     )
 
 
@@ -151,7 +152,7 @@ ROWS: Final = {
             partial(crash, setting="", patience_s=100),
             partial(crash, setting="", patience_s=30),
             is_once=True,
-            at_a_time=6,
+            at_a_time=12,
         ),
         Row(
             "crash-short",
@@ -161,7 +162,7 @@ ROWS: Final = {
             partial(crash, setting="short", patience_s=30),
             needs="short",
             is_once=True,
-            at_a_time=6,
+            at_a_time=12,
         ),
     )
 }

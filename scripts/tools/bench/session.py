@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.tools.bench import hop, limit, scale
+from scripts.tools.bench import hop, limit, quiet, scale
 from scripts.tools.bench.arena import Arena, TroubleError, closing
 from scripts.tools.bench.entries import Contestant
 from scripts.tools.bench.environments import Environments, MissingEnvironmentError
@@ -35,14 +36,20 @@ class Session:
         self._say = say
         self._is_quick = is_quick
 
-    def measure(self, rows: Sequence[Row], contestants: Sequence[Contestant], runs: int) -> None:
-        """Measure all rows for all contestants that take part in them."""
-        for run in range(runs):
+    def measure(
+        self, rows: Sequence[Row], contestants: Sequence[Contestant], runs: int, after_run: Callable[[], object]
+    ) -> None:
+        """Measure all rows for all contestants that take part in them; with peers, only while the machine is quiet."""
+        has_peers = len(contestants) > 1
+        done = len(self._found.get("quiet", ()))
+        for run in range(done, done + runs):
             turn = run % len(contestants) if contestants else 0
             order = [*contestants[turn:], *contestants[:turn]]  # so that no contestant is always first
-            for row in rows:
-                if run == 0 or not row.is_once:
-                    self._row(row, [entry for entry in order if row.suits(entry)])
+            with quiet.watched(self._found, self._say) if has_peers and not self._is_quick else nullcontext():
+                for row in rows:
+                    if run == done or has_peers or not row.is_once:
+                        self._row(row, [entry for entry in order if row.suits(entry)])
+            after_run()
 
     def _row(self, row: Row, contestants: Sequence[Contestant]) -> None:
         with ThreadPoolExecutor(row.at_a_time) as pool:
