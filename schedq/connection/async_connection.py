@@ -180,7 +180,13 @@ class AsyncConnection:
         if new := self._handshake.unchecked(waits):
             self._handshake.check_waits(new, await self._send(self._handshake.probes(new)))
         most_s = sum(wait.most_s for wait in waits)
-        replies = await self._send([*commands, *(wait.command for wait in waits)], reply_s + most_s)
+        together = [*commands, *(wait.command for wait in waits), *self._handshake.closing(waits)]
+        replies = await self._send(together, reply_s + most_s)
+        try:
+            replies = self._handshake.confirmed(waits, replies)
+        except exceptions.ConnectionError as error:
+            self._disconnect(error)
+            raise
         self._handshake.note_unmet(waits, replies)
         return replies
 

@@ -90,16 +90,20 @@ class Connection:
         """
         sock = self._socket or self.connect()
         try:
-            if waits and (new := self._handshake.unchecked(waits)):
-                self._handshake.check_waits(new, _round_trip(sock, self._handshake.probes(new)))
-            replies = _round_trip(sock, commands, waits)
+            replies = _round_trip(sock, commands) if not waits else self._ask_and_wait(sock, commands, waits)
         except BaseException:
             self.close()
             raise
-        if waits:
-            self._handshake.note_unmet(waits, replies)
         if any(map(redis_errors.is_demoted, replies)):
             self.close()
+        return replies
+
+    def _ask_and_wait(self, sock: Socket, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait]) -> list[Any]:
+        if new := self._handshake.unchecked(waits):
+            self._handshake.check_waits(new, _round_trip(sock, self._handshake.probes(new)))
+        replies = _round_trip(sock, commands, waits, self._handshake.closing(waits))
+        replies = self._handshake.confirmed(waits, replies)
+        self._handshake.note_unmet(waits, replies)
         return replies
 
     def wait(self, command: tuple[Argument, ...], most_s: float) -> Any:
@@ -137,16 +141,21 @@ class Connection:
             self._connection = None
 
 
-def _round_trip(sock: Socket, commands: Sequence[tuple[Argument, ...]], waits: Sequence[Wait] = ()) -> list[Any]:
-    """Return the replies to the commands, followed by those to `waits`, which get additional time."""
-    sock.send([*commands, *[wait.command for wait in waits]] if waits else commands)
+def _round_trip(
+    sock: Socket,
+    commands: Sequence[tuple[Argument, ...]],
+    waits: Sequence[Wait] = (),
+    closing: Sequence[tuple[Argument, ...]] = (),
+) -> list[Any]:
+    """Return the replies to the commands, then those to `waits`, which get additional time, then those to `closing`."""
+    sock.send([*commands, *[wait.command for wait in waits], *closing] if waits else commands)
     replies = sock.replies(len(commands))
     for wait in waits:
         reply = sock.reply_within(wait.most_s + REPLY_S)
         if reply is NOTHING:
             raise exceptions.TimeoutError("no reply in time")
         replies.append(reply)
-    return replies
+    return [*replies, *sock.replies(len(closing))] if closing else replies
 
 
 class ConnectionPool:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from redis import exceptions
+
 from schedq.connection import redis_errors
 from schedq.connection.address import Address
 from schedq.connection.endpoint import Endpoint, joined
@@ -33,6 +35,7 @@ class Handshake:
         self._accepted = accepted
         self._known: Endpoint | None = None  # the server that was accepted last
         self._kept: set[Wait] = set()  # waits that this connection knows to work
+        self._history = ""  # the id of the server's replication history when the waits were checked
 
     def commands(self, endpoint: Endpoint) -> list[tuple[str, ...]]:
         """Return the commands to send on a new connection.
@@ -64,7 +67,7 @@ class Handshake:
                 check_info(reply, settings, endpoint)
         if self._accepted is not None:
             self._accepted.update(queue.name for queue in self._queues)
-        self._known, self._kept = endpoint, set()
+        self._known, self._kept, self._history = endpoint, set(), ""
         for queue in self._queues:
             if queue.listed:
                 self._address.enlist(queue.name)
@@ -104,6 +107,28 @@ class Handshake:
                 raise redis_errors.translate(reply, what, self._known.label)
             wait.check(facts, self._known.label)
         self._kept.update(waits)
+        self._history = facts.get("master_replid", "")
+
+    def closing(self, waits: Sequence[Wait]) -> list[tuple[str, ...]]:
+        """Return the commands to send behind the waits; pass their replies to `confirmed`."""
+        has_replicas = any(wait.durability == "replicated" for wait in waits)
+        return [("INFO", "replication")] if has_replicas and self._history else []
+
+    def confirmed(self, waits: Sequence[Wait], replies: Sequence[Any]) -> list[Any]:
+        """Return the replies without those to `closing`, if the server was the primary all the time.
+
+        A primary that becomes a replica drops writes that its successor does not have. In a cluster, Valkey 9.1 does
+        not end a WAIT then. If the server becomes the primary again, its replicas confirm what they never had.
+
+        Raises:
+            ConnectionError: it was a replica meanwhile, so the waits confirm nothing.
+        """
+        kept = [*replies]
+        if self.closing(waits):
+            facts = _facts(kept.pop())
+            if facts.get("role", "master") != "master" or facts.get("master_replid", self._history) != self._history:
+                raise exceptions.ConnectionError("the server was a replica meanwhile, so it may have lost the write")
+        return kept
 
     def note_unmet(self, waits: Sequence[Wait], replies: Sequence[Any]) -> None:
         """Mark waits that failed to be checked again. `replies` ends with the replies to the waits."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.doors import in_thread
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.state import LAYOUT, State
-from tests.stories.topologies.cluster import Cluster, ask, has_all, info, node_id
+from tests.stories.topologies.cluster import Cluster, ask, has_all, info, is_in_step, node_id
 from tests.stories.topologies.conftest import MakeLoad
 from tests.stories.topologies.load import done
 from tests.waiting import until
@@ -269,6 +270,36 @@ def test_a_producer_that_waits_for_the_replica_follows_it_when_it_becomes_the_pr
         asyncio.run(produce())
 
         assert "new" in state(cluster, queue).ids("pending")
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_node_that_was_a_replica_meanwhile_confirms_no_job_that_it_lost(open_queue: OpenQueue, *, is_awaited: bool):
+    """Valkey does not end a WAIT when a node of a cluster becomes a replica."""
+    with Cluster(1, replicas=1) as cluster, ExitStack() as stack, ThreadPoolExecutor() as pool:
+        old, new = cluster.nodes
+        queue = open_queue(cluster.name_at(old), cluster.url, durability="replicated", retry_for=30)
+        runner = stack.enter_context(asyncio.Runner())
+
+        def enqueue(name: str) -> str:
+            return runner.run(queue.aio.enqueue(name, job_id=name)) if is_awaited else queue.enqueue(name, job_id=name)
+
+        enqueue("known-to-work")
+        connection = stack.enter_context(new.client()).connection_pool.get_connection()
+        new.freeze()
+        with old.client() as client:
+            client.client_kill_filter(_type="replica")
+        waiting = pool.submit(enqueue, "new")
+        until(lambda: ask(old, "LLEN", queue.settings.keys.pending) == 2)
+
+        connection.send_command("CLUSTER", "FAILOVER", "TAKEOVER")  # read before the replica asks for what is missing
+        new.thaw()
+        until(lambda: is_in_step(old))
+        ask(new, "SET", f"{{{queue.name}}}other", "x" * 10_000)  # WAIT compares amounts of data
+        ask(old, "CLUSTER FAILOVER")
+
+        assert waiting.result(60) == "new"
+        cluster.wait_for_peace()
+        assert sorted(state(cluster, queue).ids("pending")) == ["known-to-work", "new"]
 
 
 class Served:
