@@ -107,8 +107,8 @@ class NodeFaults(threading.Thread):
         try:
             self._sleep(self._draw.uniform(1.5, 4.5))
         finally:
+            thawed = now()
             primary.thaw()
-        thawed = now()
         self._until(lambda: _role(primary) != _role(replica), "a stopped node and its replica have the same role")
         if _role(replica) != "master":  # a vote may be in progress
             deadline = now() + _SETTLED_S
