@@ -61,9 +61,9 @@ PACKED: Final = {
 
 Two are compressed with bz2, since nothing needs them to run a job: a Python may be built without bz2."""
 OF_DEVELOPERS: Final = re.compile(
-    r"schedq/handbook/(?:(?:architecture|how-gates-work|how-workflows-work|tests-of-schedq)\.md|life-of-[\w-]+\.svg)"
+    r"schedq/handbook/(?:(?:architecture|how-gates-work|how-workflows-work|speed|tests-of-schedq)\.md|life-of-[\w-]+\.svg)"
 )
-"""Pages for those who work on schedq, and their pictures: the wheel has links to the repository instead."""
+"""Pages for those who work on schedq or compare it, and pictures: the wheel has links to the repository instead."""
 _ABROAD: Final = "https://github.com/schedq/schedq/blob/main/"
 SNIPPETS: Final = ROOT / "tests" / "laws" / "typing"
 TRY: Final = ROOT / "scripts" / "tools" / "installed.py"

@@ -59,7 +59,7 @@ def text(found: Found) -> str:
     parts.append(report.limits(found))
     if scale := found.get("scale"):
         parts.append(report.scale({**scale, "curves": {"delayed": scale["curves"]["delayed"]}}))
-    parts.append(report.set_up(found))
+    parts.append(report.set_up(found, versions=False))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -213,11 +213,12 @@ def scale(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def set_up(found: Found) -> str:
-    """The settings of each contestant, and its installed versions."""
+def set_up(found: Found, *, versions: bool = True) -> str:
+    """The settings of each contestant, and its installed `versions`."""
     names = {name for row in found["figures"].values() for name in row}
     lines = [
-        f"- {name} ({_versions(found, name)}): {entry.set_up}{f'; short lease: {entry.short}' * bool(entry.short)}."
+        f"- {name}{f' ({_versions(found, name)})' * versions}: {entry.set_up}"
+        f"{f'; short lease: {entry.short}' * bool(entry.short)}."
         for name, entry in CONTESTANTS.items()
         if name in names
     ]
