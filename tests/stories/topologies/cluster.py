@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -16,6 +18,7 @@ from tests.waiting import until
 
 SLOTS = 16384
 PATIENCE_S = 60
+_GIVES_UP_S = 6.0
 
 
 class Cluster:
@@ -171,6 +174,20 @@ def has_all(primary: Server) -> bool:
     with primary.client() as client:
         client.ping()
         return bool(client.wait(1, 5000) == 1)
+
+
+def hand_over(to: Server) -> None:
+    """Let a replica become the primary. One that has just continued may miss what its primary says, and gives up."""
+    asked_at = -math.inf
+
+    def is_primary() -> bool:
+        nonlocal asked_at
+        if time.monotonic() > asked_at + _GIVES_UP_S:
+            asked_at = time.monotonic()
+            ask(to, "CLUSTER FAILOVER")
+        return bool(info(to, "replication")["role"] == "master")
+
+    until(is_primary)
 
 
 def node_id(node: Server) -> str:

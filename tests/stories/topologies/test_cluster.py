@@ -19,7 +19,7 @@ from tests.doors import in_thread
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.state import LAYOUT, State
-from tests.stories.topologies.cluster import Cluster, ask, has_all, info, is_in_step, node_id
+from tests.stories.topologies.cluster import Cluster, ask, hand_over, has_all, info, is_in_step, node_id
 from tests.stories.topologies.conftest import MakeLoad
 from tests.stories.topologies.load import done
 from tests.waiting import until
@@ -258,7 +258,7 @@ def test_a_producer_that_waits_for_the_replica_follows_it_when_it_becomes_the_pr
                     await aio.enqueue("not acknowledged")
                 replica.thaw()
                 assert has_all(first)
-                ask(replica, "CLUSTER FAILOVER")
+                hand_over(replica)
                 until(lambda: info(first, "replication").get("master_link_status") == "up")
                 cluster.wait_for_peace()
 
@@ -295,7 +295,7 @@ def test_a_node_that_was_a_replica_meanwhile_confirms_no_job_that_it_lost(open_q
         new.thaw()
         until(lambda: is_in_step(old))
         ask(new, "SET", f"{{{queue.name}}}other", "x" * 10_000)  # WAIT compares amounts of data
-        ask(old, "CLUSTER FAILOVER")
+        hand_over(old)
 
         assert waiting.result(60) == "new"
         cluster.wait_for_peace()
