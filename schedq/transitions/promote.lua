@@ -158,8 +158,8 @@ slot = slot.err and '0' or slot[2]
 slot = slot ~= 'inf' and slot or ''
 local first = next_due()
 if next_rest ~= '' and (first == '' or tonumber(next_rest) < tonumber(first)) then first = next_rest end
--- A script that wakes a worker also calls a promoter that rests. When a delayed job, a gate or a group is due, the promoter
--- looks by itself.
+-- A script that wakes a worker also calls a promoter that rests. The promoter knows when a delayed job, a gate or a group is
+-- due, and needs no call for them.
 local rest = 0
 local is_group_due = group_at ~= '' and not (tonumber(group_at) > now)
 local is_unused = found % 2 == 0 and not (waits or is_group_due or has_roused) and slot == '' and first_end == '' and unleased == 0

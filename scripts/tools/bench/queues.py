@@ -91,7 +91,7 @@ def measure(count: int, used: int) -> dict[str, Any]:
 
 @contextmanager
 def _worker(server: Server, count: int, used: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that has found no more jobs."""
+    """Run a worker; the context begins when it is idle."""
     words = ["--worker", server.url, str(count), str(used)]
     worker = subprocess.Popen([sys.executable, "-m", "scripts.tools.bench.queues", *words])
     try:
