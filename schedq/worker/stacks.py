@@ -54,8 +54,11 @@ def of_thread(thread_id: int) -> str:
 
 
 def of_task(task: asyncio.Task[Any]) -> str:
-    """Return the stack of a waiting task: its coroutine, the one that it awaits, and so on."""
-    return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in _awaited(task)).format())
+    """Return the stack of a task: its coroutine, the one that it awaits or calls, and so on."""
+    frames = list(_awaited(task))
+    if len(frames) == 1:  # it may be running, and then does not say what it awaits
+        frames = _called(frames[0]) or list(_awaited(task))
+    return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in frames).format())
 
 
 def of_attempt(attempt: Attempt) -> str:
@@ -78,8 +81,9 @@ def report() -> str:
         for task in sorted(asyncio.all_tasks(loop), key=_age):
             attempt = attempt_of(task)
             runs = "" if attempt is None else f", {label(attempt)}"
-            where = "  runs now, on the thread of its event loop\n" if task is running else of_task(task)
-            parts.append(f"task {harmless(task.get_name())}{runs}\n{where}")
+            # With its stack, since that of the thread was taken earlier and may show another task.
+            where = "  runs now, on the thread of its event loop\n" if task is running else ""
+            parts.append(f"task {harmless(task.get_name())}{runs}\n{where}{of_task(task)}")
     return "".join(parts)
 
 
@@ -92,6 +96,18 @@ def _awaited(task: asyncio.Task[Any]) -> Iterator[FrameType]:
             return
         yield frame
         awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
+
+
+def _called(outermost: FrameType) -> list[FrameType]:
+    """Return the frames of a thread from this one on; none if no thread runs it."""
+    for innermost in sys._current_frames().values():
+        frames, frame = [innermost], innermost.f_back
+        while frames[-1] is not outermost and frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        if frames[-1] is outermost:
+            return frames[::-1]
+    return []
 
 
 def _age(task: asyncio.Task[Any]) -> tuple[int, str]:
