@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib import metadata
-from typing import Final
+from typing import Any, Final
 
 from schedq.background.reconnecting_client import LogThrottle, ReconnectingClient, run_forever
 from schedq.connection import handshake
@@ -25,7 +25,7 @@ from schedq.model.tasks import NO_OPTIONS, TaskOptions
 from schedq.model.times import monotonic, wall
 from schedq.observer import Observer
 from schedq.queue.queue import QueueBase
-from schedq.transitions import announce, gates, heartbeat, promote, unwrap
+from schedq.transitions import Operation, announce, gates, heartbeat, promote, unwrap
 from schedq.worker.attempt import InFlight
 from schedq.worker.executor import UnknownTasks
 from schedq.worker.task_counts import TaskCounts
@@ -34,6 +34,8 @@ from schedq.worker.worker_context import Only, WorkerContext
 _MOST_NAMED: Final = 100
 _LEAST_REST_S: Final = 1.0
 """Minimum seconds between two heartbeats, however much changes."""
+_FULL_EVERY: Final = 10
+"""The first of this many heartbeats also asks for the eviction policy, and writes the names of the queues again."""
 
 
 def worker_id() -> str:
@@ -111,7 +113,7 @@ class Heartbeat:
         self._has_answered = False
         self._was_asked = False
         self._last: heartbeat.Beat | None = None
-        self._announced_at = -1
+        self._beats, self._announced_at = 0, -1
         self._announced: tuple[dict[str, TaskOptions], dict[str, str]] = {}, {}
         self._facts: dict[str, str | int] = {
             "host": socket.gethostname(),
@@ -144,10 +146,7 @@ class Heartbeat:
         client, settings, context = self._client, self._settings, self._context
         losses = client.availability.losses
         beat = heartbeat.beat(settings, context.worker_id, self._facts | self._now())
-        # Write the queues' names each time, because no other process would if the list was lost. On a cluster the list
-        # is on another node.
-        names = [each for each in self._here if each.listed and not each.tagged]
-        of_server = [heartbeat.policy()] * bool(self._here) + [announce.enlist(*names)] * bool(names)
+        of_server = self._of_server()
         report = self._counts.report(settings, context.worker_id)
         answer, *rest = await client.execute([beat, *of_server, *report])
         if refusal := self._counts.confirm(rest[len(of_server) :]):
@@ -159,7 +158,7 @@ class Heartbeat:
         is_refused = isinstance(answer, SchedqError)
         if not is_refused:
             self._read(answer)
-        if self._here:
+        if of_server:
             self._look_at_policy(rest[0])
         # If one key is damaged, the others must still be written. The error is logged and the write tried again.
         options = self._queue.registry.options
@@ -176,6 +175,14 @@ class Heartbeat:
         context.background_observers.notify(Observer.beat_answered, settings.name)
         return until_next_beat(self._phase, monotonic())
 
+    def _of_server(self) -> list[Operation[Any]]:
+        """Return what is sent in the name of all queues at the server, with some heartbeats only."""
+        is_due = self._beats % _FULL_EVERY == 0 and bool(self._here)
+        self._beats += 1
+        # If the list of names was lost, perhaps no other process writes it. On a cluster it is on another node.
+        names = [each for each in self._here if each.listed and not each.tagged]
+        return [heartbeat.policy(), *([announce.enlist(*names)] if names else [])] if is_due else []
+
     def _read(self, answer: heartbeat.Beat) -> None:
         if answer.is_asked and not self._was_asked:
             self._was_asked = True
@@ -187,7 +194,7 @@ class Heartbeat:
         self._on_vacancy(answer.vacancy)
 
     def _look_at_policy(self, policy: str | SchedqError) -> None:
-        """Log once a minute that eviction was turned on. A worker that starts now would refuse to.
+        """Log from time to time that eviction was turned on. A worker that starts now would refuse to.
 
         This worker continues: if it stopped, its jobs would wait in Redis, where they may be evicted as well.
         """
@@ -210,7 +217,8 @@ class Heartbeat:
                 self._settings.name,
                 "is gone" if beat.last_ms is None else "was replaced by older data",
             )
-        self._announced_at = -1
+        self._announced_at, self._beats = -1, 0
+        self._change.set()
         self._on_other_data()
 
     async def leave(self, promoter_id: str) -> None:

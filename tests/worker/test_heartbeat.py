@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 
 import pytest
 
@@ -259,12 +260,28 @@ def test_running_workers_log_that_eviction_was_turned_on(
         queue.enqueue({"task": "ok"}, delay=0.5)
 
         queue.redis.config_set("maxmemory-policy", "allkeys-lru")
+        with server.requests() as requests:
+            until(lambda: any(request.name == "INFO" for request in requests))
         until_beaten(queue, post)
 
         until(lambda: queue.redis.llen(queue.keys.completed))  # the worker continues
         said = [line for line in logs() if "may evict keys (maxmemory-policy allkeys-lru)" in line]
         assert [line.split(":")[0] for line in said] == ([] if is_allowed else [f"ERROR queue {queue.name}"])
         crew.end()
+
+
+def test_most_heartbeats_are_a_single_request(queue: Handle, crew: Crew, hasty: None) -> None:
+    queue.task(name="ok")(lambda: "ok")
+    post = crew.start(queue)
+    until_beaten(queue, post)
+    beat = scripts.load("heartbeat").sha
+
+    with queue.server.requests() as requests:
+        until(lambda: sum(beat in request.words for request in requests) > 20)
+
+    beats = sum(beat in request.words for request in requests)
+    found = Counter(request.name for request in requests)
+    assert [1 <= found[command] <= 1 + beats / 10 for command in ("INFO", "SADD")] == [True, True]
 
 
 def test_turning_eviction_on_costs_no_lease(make_queue: MakeQueue, crew: Crew, gate: Gate, logs: Logs) -> None:
