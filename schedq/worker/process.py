@@ -317,7 +317,7 @@ class Supervisor:
     """
 
     def __init__(self, command: Sequence[str], count: int, grace: float, *, watched: bool = False) -> None:
-        board = Board.create(count)
+        board = Board.create(count) if count > 1 else None  # a single one need not wait for others before it claims
         self._children = [_Child(command, number + 1, board, watched=watched) for number in range(count)]
         self._grace = grace
         self._stops = 0

@@ -69,6 +69,21 @@ def test_idle_workers_use_almost_no_requests_and_no_cpu(make_scene: MakeScene):
     assert all(process.is_running for process in (worker, *ten))
 
 
+def test_a_single_process_under_a_parent_sends_its_claims_behind_its_waits(make_scene: MakeScene):
+    scene = make_scene()
+    scene.worker("--processes", "1")
+    scene.until(lambda: is_settled(scene, workers=1))
+    claim = scripts.load("claim").sha
+
+    with scene.server.requests() as requests:
+        job_id = scene.add("brief")
+        scene.until(lambda: scene.is_completed(job_id))
+        scene.until(lambda: any("BZPOPMIN" in request.words for request in requests))
+
+    (first, *_) = [request.client for request in requests if claim in request.words[:2]]
+    assert first in [request.client for request in requests if "BZPOPMIN" in request.words]
+
+
 def is_settled(scene: Scene, workers: int) -> bool:
     """Whether all workers wait for jobs, and know which of them look for due ones."""
     keys = scene.queue.settings.keys
