@@ -73,8 +73,10 @@ async def pace(producer, kind, count, low, high, seed):
 async def spread(producer, kind, count, seconds, lead, seed):
     """Enqueue jobs due evenly over `seconds`, in random order; reports if the first was due before the end."""
     first = time.time() + float(lead)
-    instants = [(number, first + number * float(seconds) / int(count)) for number in range(int(count))]
-    random.Random(int(seed)).shuffle(instants)
+    draw, gap = random.Random(int(seed)), float(seconds) / int(count)
+    # A random place in each gap: of evenly spaced instants, all would be rounded to milliseconds by the same amount.
+    instants = [(number, first + (number + draw.random()) * gap) for number in range(int(count))]
+    draw.shuffle(instants)
     for number, due in instants:
         await producer.later(kind, number, due)
     return {"was_too_slow": time.time() > first}

@@ -37,35 +37,26 @@ async def sleep_long() -> None:
     await asyncio.sleep(marking.NAP_S)
 
 
-@queue.task(isolate=True)
-def mark_isolated(number: int, reference: float) -> None:
-    marking.mark(number, reference)
+TASKS = {"plain": mark_plain, "async": mark_async}
 
 
-@queue.task(isolate=True)
-def burn(number: int, reference: float) -> None:
-    marking.burn(number, reference)
+def task(kind):
+    if kind not in TASKS:
+        import isolated_schedq
 
-
-@queue.task(isolate=True, timeout=marking.HANG_TIMEOUT_S)
-def hang(number: int, reference: float) -> None:
-    marking.hang(number, reference)
-
-
-# The single attempt is this job's: a task with one would keep the worker from waiting with a claim for other jobs.
-ONCE = {"hang": hang.options(max_attempts=1)}
-TASKS = {"plain": mark_plain, "async": mark_async, "isolated": mark_isolated, "burn": burn} | ONCE
+        TASKS.update(isolated_schedq.TASKS)
+    return TASKS[kind]
 
 
 class Producer:
     async def one(self, kind, number, reference):
-        TASKS[kind].enqueue(number, reference)
+        task(kind).enqueue(number, reference)
 
     async def many(self, kind, calls):
-        TASKS[kind].enqueue_many([(call, {}) for call in calls])
+        task(kind).enqueue_many([(call, {}) for call in calls])
 
     async def later(self, kind, number, due):
-        TASKS[kind].options(run_at=due).enqueue(number, due)
+        task(kind).options(run_at=due).enqueue(number, due)
 
     async def letter(self, number, due):
         send.options(run_at=due).enqueue(to="user@example.com", n=number)
@@ -76,10 +67,11 @@ class Producer:
 
 def work(kind, count):
     if kind == "isolated":
-        words = ["-m", "schedq", "worker", "with_schedq:queue", "--concurrency", str(count), "--grace", "0"]
+        words = ["-m", "schedq", "worker", "isolated_schedq:queue", "--concurrency", str(count), "--grace", "0"]
         os.execv(sys.executable, [sys.executable, *words])
     knobs = ["--concurrency", CONCURRENCY[kind]] if kind in CONCURRENCY else []
-    words = ["-m", "schedq", "worker", "with_schedq:queue", *knobs, "--processes", str(count), "--grace", "0"]
+    knobs += ["--processes", str(count)] if count > 1 else []  # with the option, a parent watches even a single process
+    words = ["-m", "schedq", "worker", "with_schedq:queue", *knobs, "--grace", "0"]
     os.execv(sys.executable, [sys.executable, *words])
 
 
