@@ -51,6 +51,7 @@ def claim(
     worker: str = "",
     *,
     suspects: bool = True,
+    single: bool = True,
     only: tuple[str, ...] | None = None,
     share: tuple[int, int, int] | None = None,
 ) -> Operation[Claim]:
@@ -62,6 +63,7 @@ def claim(
         limit: the most jobs to claim.
         worker: id of the worker, or ''.
         suspects: allow one suspect: a job that lost two leases, so it may be a poison pill that kills its workers.
+        single: allow jobs with a single attempt; without them, no suspects are allowed either.
         only: the tasks whose jobs to claim, with '' for payloads that call no task; None for all.
         share: claim no more than this process's share of the waiting jobs: the number of processes that share them, of
             jobs held by all of them, and of jobs held by this one.
@@ -73,7 +75,7 @@ def claim(
             request=request,
             limit=limit,
             worker=worker,
-            allowed=int(suspects),
+            allowed=int(suspects) if single else -1,
             promote_limit=MOST_PROMOTED,
             bytes=MOST_BYTES,
             only="" if only is None else json.dumps(only),

@@ -216,7 +216,8 @@ class LaterClaim:
         self._reservation = capacity.take(fetcher, 1, suspect=False)
         self._lease_s = queue.settings.visibility_ms / 1000
         self._sent_at = monotonic()
-        asked = fetcher.ask(self.request_id, 1, suspects=False)
+        # A process that is frozen while it waits still gets a job, which then loses this attempt.
+        asked = fetcher.ask(self.request_id, 1, suspects=False, single=False)
         self._request = Request([asked], queue.address, queue.settings, 0, availability.has_let)
         self.commands: Sequence[tuple[Argument, ...]] = self._request.commands()
         self.is_withdrawn = False

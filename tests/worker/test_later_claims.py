@@ -249,6 +249,22 @@ def test_no_job_loses_its_only_attempt_to_a_worker_that_is_frozen(
     assert queue.wait(queue.enqueue({"task": "charge"}), 60)
 
 
+def test_a_job_with_a_single_attempt_waits_until_the_worker_can_start_it(queue: Handle, crew: Crew) -> None:
+    attempt = attempt_of(queue)
+    post = start(crew, queue)
+    may_go_on = threading.Event()
+    blocked = threading.Thread(target=post.do, args=(may_go_on.wait,))
+    blocked.start()
+
+    job = attempt.options(max_attempts=1).enqueue()
+    until(lambda: not waiting(queue))
+    assert queue.places() == {"pending": [job.id]}
+    may_go_on.set()
+    blocked.join()
+
+    assert job.result(60) == 1
+
+
 def test_a_worker_of_several_queues_waits_without_a_claim(make_queue: MakeQueue, crew: Crew) -> None:
     queues = [make_queue(), make_queue()]
     tasks = [attempt_of(queue) for queue in queues]
