@@ -15,7 +15,7 @@ RARE  paused (string), asleep (hash), standbys (hash), paused_tasks (hash), lane
 ARGV  prefix, jobs, clock, due_channel
       limit (number): the most jobs to promote
       promoter_id: the caller's id, or '' if it is not a promoter
-      lease_ms: length of the promoter lease
+      lease_ms (number): length of the promoter lease
       rest_ms (number): for how long the caller may rest if nothing needs it, or ''
       silence_ms (number)
 Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due instant or '', earliest end of a lease or
@@ -24,7 +24,6 @@ Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due i
          or for which the holder rests, the next instant at which a group needs attention, or ''}
 ]]
 local MOST_ROUSED = 100
-local MOST_REST_MS = 60000
 --@include clock
 --@include checks
 --@include numbers
@@ -52,6 +51,7 @@ local function stand_by(me, left)
     if second == me then redis.call('HDEL', standbys, 'second', 'second_until_ms') end
   elseif not second or second == me then
     place, name, wait = 3, 'second', left < OVERDUE_MS and left + 10 or SECOND_MS
+    if left > lease_ms then wait = left + SECOND_MS - FIRST_MS end  -- after the first, while the holder rests
   else
     turn = math.min(math.max(turn, now) + TURN_MS, now + DAY_MS)
     redis.call('HSET', standbys, 'turn_ms', string.format('%.0f', turn), 'turned_ms', string.format('%.0f', now))

@@ -68,6 +68,21 @@ def test_the_first_standby_checks_when_the_lease_has_ended_but_not_too_often(que
     assert all(abs(wait - ms) <= 60 for wait, ms in zip(waits, (1410, 1250, 410, 110), strict=True)), waits
 
 
+def test_standbys_keep_their_places_while_the_holder_of_an_unused_queue_rests(queue: Handle):
+    def look_at(who: str) -> promote.Promotion:
+        found: promote.Promotion = queue._ask(promote.promote(queue.settings, 200, who, rest_ms=20_000))
+        return found
+
+    for _ in range(2):
+        look_at("holder")
+    first, second, third, *again = [look_at(who) for who in ("first", "second", "third", "first", "second")]
+
+    assert [found.part for found in (first, second, third)] == [Part.FIRST, Part.SECOND, Part.RESERVE]
+    assert [found.part for found in again] == [Part.FIRST, Part.SECOND]
+    assert min(found.wait_ms for found in (first, second, *again)) > 15_000, "nothing to do before the rest is over"
+    assert vacancy(queue) is Part.NONE
+
+
 def test_a_standby_keeps_its_place_by_looking(queue: Handle, clock: Clock):
     for name in ("holder", "first", "second"):
         look(queue, name)
