@@ -256,10 +256,14 @@ class InFlight:
         if self.reporters.by_token:
             self.reporters.forget(attempt.job.claim_token)
 
-    def unknown(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """Return those of some claimed jobs whose attempts are not here."""
-        tokens = {attempt.job.claim_token for attempt in self.all()}
-        return [job for job in jobs if job.claim_token not in tokens]
+    def tokens(self) -> set[str]:
+        """Return the claim tokens of all attempts."""
+        return {attempt.job.claim_token for attempt in self.all()}
+
+    def unknown(self, jobs: Sequence[ClaimedJob], known: set[str]) -> list[ClaimedJob]:
+        """Return those of some claimed jobs whose attempts are not here, without those whose tokens are `known`."""
+        known = known | self.tokens()
+        return [job for job in jobs if job.claim_token not in known]
 
     def start(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
         """Store the asyncio task that runs the handler of an attempt."""

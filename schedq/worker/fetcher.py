@@ -285,6 +285,7 @@ class Fetcher:
 
     async def recover(self, request: str, reservation: Reservation | None = None) -> None:
         """Start the jobs that a claim still holds whose reply was lost or came too late."""
+        known = self.in_flight.tokens()  # one that ends while pages are read may be on the first of them
         while True:
             try:
                 jobs = await self.client.drive(claim.recover(self._settings, request))
@@ -295,12 +296,11 @@ class Fetcher:
                 self._throttle.log(f"queue {self._settings.name}", problem)
                 await asyncio.sleep(REFUSED_S)
         self._resume(AWAY)
-        self.mark_ready()
-        jobs = self.in_flight.unknown(jobs)
+        jobs = self.in_flight.unknown(jobs, known)
         reservation = reservation or self._capacity.take(self, len(jobs))
         self.dispatcher.start(jobs, reservation, is_closed=self.state is CLOSED)
         reservation.let_go()
-        self._capacity.notify()
+        self.look()
 
     def _refused(self, error: SchedqError) -> None:
         """Handle a rejected claim: log it, and try again in a while.
