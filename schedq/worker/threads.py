@@ -107,12 +107,15 @@ class ThreadPool:
                 self._run_in_turn()
 
     def _run_in_turn(self) -> None:
+        loop: asyncio.AbstractEventLoop | None = None
         while True:
             try:
                 work = self._in_turn.popleft()
             except IndexError:
                 self._has_runner = False
                 if not self._in_turn:  # otherwise the loop has just added one
+                    if self._done and loop is not None:  # another thread has taken the last function
+                        self._tell(loop)
                     return
                 self._has_runner = True
                 continue
