@@ -29,7 +29,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._plan: tuple[str, bytes] | None = None
         self._wires: list[socket.socket] = []
-        self._last: dict[socket.socket, bytes] = {}
+        self._asked: dict[socket.socket, bytes] = {}  # since the last reply
         self._abandoned: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._is_open = threading.Event()
@@ -96,9 +96,9 @@ class Proxy:
         self._plan = ("late hold", word.encode())
 
     def leave(self, word: str) -> None:
-        """Cut a client that has sent a request with this word last. The server does not notice before `let_go()`."""
+        """Cut clients that wait for the reply to a request with this word. The server notices after `let_go()` only."""
         self._is_open.clear()
-        for client, data in [*self._last.items()]:
+        for client, data in [*self._asked.items()]:
             if word.encode() in data:
                 self._abandoned.add(client)
                 client.shutdown(socket.SHUT_RDWR)
@@ -143,7 +143,8 @@ class Proxy:
 
     def _pass_back(self, data: bytes, client: socket.socket) -> bool:
         fault, word = self._plan or ("", b"")
-        if fault.startswith("late") and word in self._last.get(client, b""):
+        asked = self._asked.pop(client, b"")
+        if fault.startswith("late") and word in asked:
             self._plan = None
             self.faults += 1
             if fault == "late reply":
@@ -154,8 +155,9 @@ class Proxy:
 
     def _pass_on(self, data: bytes, client: socket.socket, upstream: socket.socket) -> bool:
         fault, word = self._plan or ("", b"")
-        self._last[client] = data
-        is_wait = b"BZPOPMIN" in data and word != b"BZPOPMIN"  # its reply, and that to a claim behind it, may take long
+        asked = self._asked[client] = self._asked.get(client, b"") + data
+        # The reply to a wait, and that to a claim behind it, may take long.
+        is_wait = b"BZPOPMIN" in asked and word != b"BZPOPMIN"
         if not fault or fault.startswith("late") or word not in data or is_wait:
             upstream.sendall(data)
             return True

@@ -246,8 +246,13 @@ class AsyncConnection:
         transport.set_protocol(replies)
         self._connection, self._transport, self._asked = connection, transport, replies.asked
 
-    async def _send(self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S) -> list[Any]:
-        connection, transport = self._connection, self._transport
+    def send(self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S) -> asyncio.Future[list[Any]]:
+        """Send commands on the open connection; the future gets the replies to them, for `receive`.
+
+        Raises:
+            ConnectionError: the connection is closed.
+        """
+        transport = self._transport
         if transport is None or transport.is_closing():
             raise exceptions.ConnectionError("the connection is closed")
         loop = asyncio.get_running_loop()
@@ -257,10 +262,18 @@ class AsyncConnection:
         if self._timer is None:
             self._timer = loop.call_at(asked.deadline, self._check_deadlines)
         transport.write(words)
-        replies = await asked.future
+        return asked.future
+
+    async def receive(self, sent: asyncio.Future[list[Any]]) -> list[Any]:
+        """Return the replies to what was just sent; see `ask`."""
+        connection = self._connection
+        replies = await sent
         if any(map(redis_errors.is_demoted, replies)) and connection is self._connection:
             self._demoted()
         return replies
+
+    async def _send(self, commands: Sequence[tuple[Argument, ...]], reply_s: float = REPLY_S) -> list[Any]:
+        return await self.receive(self.send(commands, reply_s))
 
     def _demoted(self) -> None:
         self._disconnect(exceptions.ConnectionError("the server is no longer the primary"))

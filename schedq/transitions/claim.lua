@@ -28,7 +28,8 @@ ARGV  prefix, jobs, clock, events, log_size
       limit (number): the most jobs to claim
       visibility_ms (number)
       worker: id of the worker, or ''
-      allowed (number): how many suspects the caller may take (0 or 1); -1: none, and no job that has one attempt only
+      allowed (number): how many suspects the caller may take (0 or 1); -1: none, and only first attempts that are not
+        the last ones
       promote_limit (number): the most jobs to promote
       bytes (number): the most bytes of payloads
       only: the tasks whose jobs the caller takes, as a JSON array; '' for all. In the array, '' stands for payloads that
@@ -298,7 +299,7 @@ look = function(id, is_held, gate, entry)
     expired[#expired + 1] = {id, job}  -- it should have begun by now, and no other program's worker has begun it
   elseif bytes_taken + #job[2] > bytes and #ids > 0 then
     return 'full'
-  elseif allowed < 0 and whole(job[4]) == 1 then
+  elseif allowed < 0 and (whole(job[3]) > 0 or whole(job[4]) == 1) then
     return 'full'  -- it stays, and the caller claims again
   elseif job[7] and whole(job[7]) >= 2 and allowed <= 0 then
     if gate and gate.serial then return 'suspect' end  -- nothing overtakes it

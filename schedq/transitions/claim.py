@@ -51,7 +51,7 @@ def claim(
     worker: str = "",
     *,
     suspects: bool = True,
-    single: bool = True,
+    all_attempts: bool = True,
     only: tuple[str, ...] | None = None,
     share: tuple[int, int, int] | None = None,
 ) -> Operation[Claim]:
@@ -63,7 +63,7 @@ def claim(
         limit: the most jobs to claim.
         worker: id of the worker, or ''.
         suspects: allow one suspect: a job that lost two leases, so it may be a poison pill that kills its workers.
-        single: allow jobs with a single attempt; without them, no suspects are allowed either.
+        all_attempts: if False, allow only first attempts that are not the last ones, and no suspect.
         only: the tasks whose jobs to claim, with '' for payloads that call no task; None for all.
         share: claim no more than this process's share of the waiting jobs: the number of processes that share them, of
             jobs held by all of them, and of jobs held by this one.
@@ -75,7 +75,7 @@ def claim(
             request=request,
             limit=limit,
             worker=worker,
-            allowed=int(suspects) if single else -1,
+            allowed=int(suspects) if all_attempts else -1,
             promote_limit=MOST_PROMOTED,
             bytes=MOST_BYTES,
             only="" if only is None else json.dumps(only),

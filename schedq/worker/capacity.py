@@ -177,6 +177,11 @@ class Capacity:
         return self._unheld if self._unheld <= self._startable else max(0, int(self._startable))
 
     @property
+    def is_unused(self) -> bool:
+        """No slot is in use or reserved."""
+        return self._unheld >= self.size
+
+    @property
     def is_used_up(self) -> bool:
         """No more jobs may be started, and none is running."""
         return self._startable <= 0 and self._unheld >= self.size

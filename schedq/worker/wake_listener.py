@@ -33,7 +33,7 @@ class WakeListener:
     Args:
         queue: any of the queues, for its connection.
         fetchers: wake key → fetcher, for all wake keys of all queues on that server.
-        is_only: the worker has no other queue. Then a claim is sent together with each wait, see `LaterClaim`.
+        is_only: the worker has no other queue. Then a claim is sent behind the wait while it is idle, see `LaterClaim`.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class WakeListener:
         self._fetchers = fetchers
         first = next(iter(fetchers.values()))
         self._only = first if is_only and _may_claim_later(queue, first) else None
+        self._wait: asyncio.Future[list[Any]] | None = None
         self._claim: LaterClaim | None = None
         self._closing = asyncio.Event()
         self._recovering: set[asyncio.Task[None]] = set()
@@ -83,7 +84,10 @@ class WakeListener:
 
     def _on_change(self) -> None:
         self._changed.set()
-        if self._only is None or not (self._capacity.is_retired or self._is_stopping):
+        if self._only is None:
+            return
+        if not (self._capacity.is_retired or self._is_stopping):
+            self._claim_when_idle()
             return
         if self._claim is not None and not self._claim.is_withdrawn:
             self._claim.is_withdrawn = True
@@ -94,20 +98,21 @@ class WakeListener:
     async def _block(self) -> None:
         command: tuple[str | int, ...] = ("BZPOPMIN", *self._fetchers, _BLOCK_S)
         began = monotonic()
-        claim: LaterClaim | None = None
         try:
             if not self._connection.is_connected:
                 await self._connection.connect()
                 self._availability.back(self)  # before the command, whose reply may take long
-            claim = self._claim = self._claim_later()
             # The server may never end the block, for example if its clock jumps. The timeout is a little longer.
-            commands = [command] if claim is None else [command, *claim.commands]
-            reply, *claimed = await self._connection.ask(commands, reply_s=_BLOCK_S + 1)
+            self._wait = self._connection.send([command], reply_s=_BLOCK_S + 1)
+            self._claim_when_idle()
+            (reply,) = await self._connection.receive(self._wait)
+            self._wait, claim = None, self._claim
+            claimed = [] if claim is None else await self._connection.receive(claim.sent)
         except (SchedqError, *redis_errors.CONNECTION_LOST) as error:
-            await self._lost(error, claim, is_early=monotonic() - began < _BLOCK_S)
+            await self._lost(error, self._claim, is_early=monotonic() - began < _BLOCK_S)
             return
         finally:
-            self._claim = None
+            self._wait = self._claim = None
         self._wait_s = _FIRST_WAIT_S
         has_claimed = claim is not None and await self._read(claim, claimed)
         if isinstance(reply, list):
@@ -120,12 +125,24 @@ class WakeListener:
                 await asyncio.sleep(REFUSED_S)
             self._look_everywhere()
 
-    def _claim_later(self) -> LaterClaim | None:
-        """Return the claim to send behind the wait; None if the queue may have jobs, or claims may be refused."""
-        only, availability = self._only, self._availability
-        if only is None or only.state is not IDLE or self._capacity.free <= 0 or not availability.has_let("claim"):
-            return None
-        return LaterClaim(self._queue, only, self._capacity, availability)
+    def _claim_when_idle(self) -> None:
+        """Send a claim behind the wait, unless jobs run, the queue may have jobs, or claims may be refused.
+
+        A handler that blocks the event loop would keep a job waiting that another worker could run.
+        """
+        only, capacity = self._only, self._capacity
+        if only is None or self._claim is not None or self._wait is None or self._wait.done():
+            return
+        if not (only.state is IDLE and capacity.is_unused and capacity.free and self._availability.has_let("claim")):
+            return
+        claim = LaterClaim(self._queue, only, capacity, self._availability)
+        try:
+            claim.sent = self._connection.send(claim.commands, reply_s=_BLOCK_S + 1)
+        except redis_errors.CONNECTION_LOST:  # the wait is about to fail, too
+            self._wait = None
+            claim.end()
+        else:
+            self._claim = claim
 
     async def _lost(self, error: Exception, claim: LaterClaim | None, *, is_early: bool) -> None:
         """Handle the loss of the connection during a wait."""
@@ -197,9 +214,10 @@ class WakeListener:
 class LaterClaim:
     """A claim for one job, sent behind a wait for the wake marker on the same connection.
 
-    Redis executes it as soon as the wait ends, so a job starts one round trip earlier. Its slot is reserved from the
-    beginning. If the connection is lost, the claim may have been executed, or may be executed later by a server that
-    did not notice the loss. So its jobs are recovered twice.
+    Redis executes it as soon as the wait ends, so a job starts one round trip earlier. It is sent once no job runs any
+    more; Redis reads it only when the wait has ended. Its slot is reserved from the beginning. If the connection is
+    lost, the claim may have been executed, or may be executed later by a server that did not notice the loss. So its
+    jobs are recovered twice.
 
     Args:
         queue: the worker's only queue.
@@ -207,6 +225,7 @@ class LaterClaim:
     Attributes:
         request_id: the id of the claim.
         commands: what to send behind the wait.
+        sent: gets the replies.
         is_withdrawn: the worker has closed the connection on purpose.
     """
 
@@ -217,9 +236,10 @@ class LaterClaim:
         self._lease_s = queue.settings.visibility_ms / 1000
         self._sent_at = monotonic()
         # A process that is frozen while it waits still gets a job, which then loses this attempt.
-        asked = fetcher.ask(self.request_id, 1, suspects=False, single=False)
+        asked = fetcher.ask(self.request_id, 1, suspects=False, all_attempts=False)
         self._request = Request([asked], queue.address, queue.settings, 0, availability.has_let)
         self.commands: Sequence[tuple[Argument, ...]] = self._request.commands()
+        self.sent: asyncio.Future[list[Any]]
         self.is_withdrawn = False
         fetcher.later_claims += 1
 

@@ -177,19 +177,19 @@ def test_a_process_that_has_a_suspect_gets_the_others_only(queue: Handle):
     assert queue.places() == {"processing": good, "delayed": [bad]}
 
 
-def test_a_claim_may_leave_jobs_with_a_single_attempt_where_they_are(queue: Handle):
-    first = queue.enqueue("first")
-    once = queue.enqueue("once", max_attempts=1)
-    last = queue.enqueue("last", max_attempts=2)
+@pytest.mark.parametrize("left", [{"max_attempts": 1}, {"attempts": 1}])
+def test_a_claim_may_leave_only_and_later_attempts_where_they_are(queue: Handle, left: dict[str, int]):
+    first, other, last = (queue.enqueue(name) for name in ("first", "other", "last"))
+    queue.redis.hset(queue.keys.job(other), mapping=left)
     queue.redis.delete(queue.keys.wake)
 
-    found = claim_some(queue, 3, suspects=False, single=False)
+    found = claim_some(queue, 3, suspects=False, all_attempts=False)
     assert ([job.id for job in found.jobs], found.has_more) == ([first], True)
-    assert queue.places() == {"processing": [first], "pending": [once, last]}
+    assert queue.places() == {"processing": [first], "pending": [other, last]}
     assert queue.redis.exists(queue.keys.wake)
 
     found = claim_some(queue, 3, suspects=False)
-    assert ([job.id for job in found.jobs], found.has_more) == ([once, last], False)
+    assert ([job.id for job in found.jobs], found.has_more) == ([other, last], False)
 
 
 def test_a_claim_takes_one_suspect_at_a_time(queue: Handle):

@@ -61,6 +61,21 @@ def test_redis_claims_a_job_for_an_idle_worker_without_asking_it(queue: Handle, 
     assert job.result(60) == 1
 
 
+def test_a_worker_that_runs_a_job_waits_without_a_claim(queue: Handle, crew: Crew, gate: Gate) -> None:
+    attempt = attempt_of(queue)
+    gate.task(queue)
+    post = start(crew, queue)
+    queue.enqueue({"task": "hold"})
+    gate.until_held()
+    until(lambda: waiting(queue))
+
+    assert post.do(lambda: post.queue_worker.fetcher.later_claims) == 0, "the handler might block the event loop"
+    assert attempt.enqueue().result(60) == 1
+
+    gate.open()
+    until(lambda: post.do(lambda: post.queue_worker.fetcher.later_claims) == 1)
+
+
 def test_a_burst_takes_one_such_claim_and_fills_the_other_slots_as_ever(queue: Handle, crew: Crew, gate: Gate) -> None:
     @queue.task
     async def hold() -> None:

@@ -40,7 +40,7 @@ def _waits_with_a_claim(name: str) -> Plan:
     def steps(queue: Settings) -> RequestGenerator:
         request = f"{name}0"
         yield [plain("ZPOPMIN", queue.keys.wake)]
-        (reply,) = yield [claim.claim(queue, request, 1, name, suspects=False, single=False)]
+        (reply,) = yield [claim.claim(queue, request, 1, name, suspects=False, all_attempts=False)]
         if not isinstance(reply, StoreUnavailable):
             yield from _completes(queue, *unwrap(reply).jobs)
             return
@@ -63,7 +63,7 @@ def _is_cut_off(name: str) -> Plan:
         yield from works(f"{name}1", "complete")(queue)
         yield [plain("ZPOPMIN", queue.keys.wake)]
         # By the server; no client reads the reply.
-        yield [claim.claim(queue, request, 1, name, suspects=False, single=False)]
+        yield [claim.claim(queue, request, 1, name, suspects=False, all_attempts=False)]
         yield from _completes(queue, *(yield from claim.recover(queue, request)))
 
     return steps
