@@ -70,7 +70,7 @@ class Killer:
         for name, part in list(self._stage.parts.items()):
             if not part.is_running:
                 if not part.is_ended:
-                    self._found.say("deaths", f"{part.key} ended unexpectedly, exit code {part.popen.returncode}")
+                    self._found.say("deaths", part.described_end())
                 self._stage.start(name)
 
 
@@ -142,7 +142,7 @@ def _stop_producers(stage: ClusterStage, killer: Killer, found: Findings) -> Non
             found.say("waiting", f"{part.key} has requests that never get a reply")
             stage.kill(part)
         elif part.popen.returncode not in (0, -signal.SIGTERM) and not part.is_ended:
-            found.say("deaths", f"{part.key} ended unexpectedly, exit code {part.popen.returncode}")
+            found.say("deaths", part.described_end())
 
 
 def _drain(stage: ClusterStage, killer: Killer, found: Findings) -> float:

@@ -33,6 +33,8 @@ SKEWS: Final = {"worker-2": "+3600", "worker-3": "-3600", "promoter-1": "+86400"
 """Seconds by which the clocks of some processes are wrong."""
 SCHEDULERS: Final = 3
 """Minimum number of workers and promoters left running: each of them can fire schedules."""
+_LAST_LINES, _MOST_SHOWN = 4, 400
+"""How much of the log of a process that ended unexpectedly is shown: lines, and characters of each."""
 _ANSWERS: Final = ('["claimed"', '["settled"', '["renewed"', '["look"')
 
 
@@ -70,6 +72,12 @@ class Part:
 
     def send(self, number: int) -> None:
         self.popen.send_signal(number)
+
+    def described_end(self) -> str:
+        """Its unexpected end, with the last lines of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        said = f"{self.key} ended unexpectedly, exit code {self.popen.returncode}; the end of its log:"
+        return "\n    ".join((said, *(line[:_MOST_SHOWN] for line in lines)))
 
 
 @dataclass

@@ -97,7 +97,7 @@ class Storm:
             if part.popen.returncode == -signal.SIGKILL and part.role == "worker":
                 self._state.note("poison_kill", part.key, min(now() - 0.5, self._stage.last_word(part)), math.inf)
             elif not self._was_never_let_in(part):
-                self.deaths.append(f"{part.key} ended unexpectedly, exit code {part.popen.returncode}")
+                self.deaths.append(part.described_end())
         if part.name in self._stage.parts and self._stage.parts[part.name] is part:
             del self._stage.parts[part.name]
             self._state.agenda.add(now() + _RESPAWN_S, lambda: self._revive(part.name))
