@@ -103,9 +103,9 @@ class WakeListener:
                 await self._connection.connect()
                 self._availability.back(self)  # before the command, whose reply may take long
             # The server may never end the block, for example if its clock jumps. The timeout is a little longer.
-            self._wait = self._connection.send([command], reply_s=_BLOCK_S + 1)
+            wait = self._wait = self._connection.send([command], reply_s=_BLOCK_S + 1)
             self._claim_when_idle()
-            (reply,) = await self._connection.receive(self._wait)
+            (reply,) = await self._connection.receive(wait)
             self._wait, claim = None, self._claim
             claimed = [] if claim is None else await self._connection.receive(claim.sent)
         except (SchedqError, *redis_errors.CONNECTION_LOST) as error:

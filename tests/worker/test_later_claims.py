@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError  # noqa: A004 - the name that redis-py gives it
 
 from schedq import current_job
+from schedq.connection.async_connection import AsyncConnection
+from schedq.connection.endpoint import REPLY_S
 from schedq.worker.wake_listener import LaterClaim
 from tests.conftest import MakeQueue
 from tests.doors import Handle
@@ -133,6 +137,26 @@ def test_a_job_claimed_on_a_connection_that_only_the_worker_has_lost_starts_when
     assert first.result(60) == 1
     proxy.let_go()
     assert queue.stats()["reclaimed_total"] == 0
+
+
+def test_a_connection_that_closes_between_wait_and_claim_costs_no_job(
+    queue: Handle, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, send = attempt_of(queue), AsyncConnection.send
+    failures: list[Sequence[tuple[Any, ...]]] = []
+
+    def send_or_fail(self: AsyncConnection, commands: Sequence[tuple[Any, ...]], reply_s: float = REPLY_S) -> Any:
+        if reply_s > REPLY_S and commands[0][0] != "BZPOPMIN" and not failures:
+            failures.append(commands)
+            self.close()
+            raise ConnectionError
+        return send(self, commands, reply_s)
+
+    monkeypatch.setattr(AsyncConnection, "send", send_or_fail)
+    start(crew, queue)
+
+    assert failures
+    assert attempt.enqueue().result(60) == 1
 
 
 def test_a_running_job_is_not_started_again_by_the_second_recovery(
