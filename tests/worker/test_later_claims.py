@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -44,6 +45,19 @@ def start(crew: Crew, *queues: Handle, **options: Any) -> Post:
     return post
 
 
+@contextmanager
+def blocked(post: Post) -> Iterator[None]:
+    """While this is open, the worker's event loop is blocked."""
+    may_go_on = threading.Event()
+    thread = threading.Thread(target=post.do, args=(may_go_on.wait,))
+    thread.start()
+    try:
+        yield
+    finally:
+        may_go_on.set()
+        thread.join()
+
+
 def through(proxy: Proxy, make_queue: MakeQueue) -> Handle:
     """A queue that is reached through the proxy, with leases that outlast the test."""
     return make_queue(url=proxy.url, visibility_ms=300_000)
@@ -52,15 +66,11 @@ def through(proxy: Proxy, make_queue: MakeQueue) -> Handle:
 def test_redis_claims_a_job_for_an_idle_worker_without_asking_it(queue: Handle, crew: Crew) -> None:
     attempt = attempt_of(queue)
     post = start(crew, queue)
-    may_go_on = threading.Event()
-    blocked = threading.Thread(target=post.do, args=(may_go_on.wait,))
-    blocked.start()
 
-    job = attempt.enqueue()
-    until(lambda: queue.get_job(job.id).status == "processing")
-    assert queue.places()["processing"] == [job.id], "while the worker could send nothing"
-    may_go_on.set()
-    blocked.join()
+    with blocked(post):
+        job = attempt.enqueue()
+        until(lambda: queue.get_job(job.id).status == "processing")
+        assert queue.places()["processing"] == [job.id], "while the worker could send nothing"
 
     assert job.result(60) == 1
 
@@ -291,15 +301,11 @@ def test_no_job_loses_its_only_attempt_to_a_worker_that_is_frozen(
 def test_a_job_with_a_single_attempt_waits_until_the_worker_can_start_it(queue: Handle, crew: Crew) -> None:
     attempt = attempt_of(queue)
     post = start(crew, queue)
-    may_go_on = threading.Event()
-    blocked = threading.Thread(target=post.do, args=(may_go_on.wait,))
-    blocked.start()
 
-    job = attempt.options(max_attempts=1).enqueue()
-    until(lambda: not waiting(queue))
-    assert queue.places() == {"pending": [job.id]}
-    may_go_on.set()
-    blocked.join()
+    with blocked(post):
+        job = attempt.options(max_attempts=1).enqueue()
+        until(lambda: not waiting(queue))
+        assert queue.places() == {"pending": [job.id]}
 
     assert job.result(60) == 1
 
