@@ -95,6 +95,10 @@ class Proxy:
         self._is_open.clear()
         self._plan = ("late hold", word.encode())
 
+    def is_asked(self, *words: str) -> bool:
+        """Whether a connection waits for replies to requests that contain these words."""
+        return any(all(word.encode() in data for word in words) for data in [*self._asked.values()])
+
     def leave(self, word: str) -> None:
         """Cut clients that wait for the reply to a request with this word. The server notices after `let_go()` only."""
         self._is_open.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from redis.exceptions import ConnectionError  # noqa: A004 - the name that redis
 from schedq import current_job
 from schedq.connection.async_connection import AsyncConnection
 from schedq.connection.endpoint import REPLY_S
-from schedq.worker.wake_listener import LaterClaim
+from schedq.worker.wake_listener import LaterClaim, WakeListener
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.proxy import Proxy
@@ -38,19 +39,27 @@ def attempt_of(queue: Handle, name: str = "attempt") -> Any:
     return attempt
 
 
-def start(crew: Crew, *queues: Handle, **options: Any) -> Post:
-    """Start a worker, and wait until it waits with a claim."""
+def start(crew: Crew, *queues: Handle, proxy: Proxy | None = None, **options: Any) -> Post:
+    """Start a worker, and wait until it waits with a claim, which has passed the proxy."""
     post = crew.start(*queues, **options)
-    until(lambda: post.queue_worker.fetcher.later_claims and waiting(queues[0]))
+    until(lambda: post.do(lambda: post.queue_worker.fetcher.later_claims) and waiting(queues[0]))
+    if proxy is not None:
+        until(lambda: proxy.is_asked("BZPOPMIN", "EVALSHA"))
     return post
 
 
 @contextmanager
 def blocked(post: Post) -> Iterator[None]:
     """While this is open, the worker's event loop is blocked."""
-    may_go_on = threading.Event()
-    thread = threading.Thread(target=post.do, args=(may_go_on.wait,))
+    is_blocked, may_go_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        is_blocked.set()
+        may_go_on.wait()
+
+    thread = threading.Thread(target=post.do, args=(block,))
     thread.start()
+    is_blocked.wait()
     try:
         yield
     finally:
@@ -122,7 +131,7 @@ def test_a_job_whose_claim_lost_its_reply_starts_before_the_wait_would_have_ende
 ) -> None:
     queue = through(proxy, make_queue)
     attempt = attempt_of(queue)
-    start(crew, queue)
+    start(crew, queue, proxy=proxy)
     monkeypatch.setattr("schedq.worker.wake_listener._BLOCK_S", 300)
     proxy.lose_late_reply("BZPOPMIN")
     job = attempt.enqueue()
@@ -137,14 +146,23 @@ def test_a_job_claimed_on_a_connection_that_only_the_worker_has_lost_starts_when
 ) -> None:
     queue = through(proxy, make_queue)
     attempt = attempt_of(queue)
-    start(crew, queue)
+    is_claimed, recover_again = threading.Event(), WakeListener._recover_again
+
+    async def recover_later(self: WakeListener, claim: LaterClaim) -> None:
+        """Recover as if the job had been claimed at the very end of the wait."""
+        await asyncio.to_thread(is_claimed.wait, 60)
+        await recover_again(self, claim)
+
+    monkeypatch.setattr(WakeListener, "_recover_again", recover_later)
+    start(crew, queue, proxy=proxy)
     monkeypatch.setattr("schedq.worker.wake_listener._BLOCK_S", 0.5)
     proxy.leave("BZPOPMIN")
     until(lambda: waiting(queue) == 2)
-    first = attempt.enqueue()  # for the connection that has waited longest
-    until(lambda: queue.get_job(first.id).status == "processing")
+    job = attempt.enqueue()  # for the connection that has waited longest
+    until(lambda: queue.get_job(job.id).status != "pending")
+    is_claimed.set()
 
-    assert first.result(60) == 1
+    assert job.result(60) == 1
     proxy.let_go()
     assert queue.stats()["reclaimed_total"] == 0
 
@@ -193,7 +211,7 @@ def test_a_running_job_is_not_started_again_by_the_second_recovery(
     recovers, ends = LaterClaim.recover, LaterClaim.end
     monkeypatch.setattr(LaterClaim, "recover", recover)
     monkeypatch.setattr(LaterClaim, "end", end)
-    start(crew, queue)
+    start(crew, queue, proxy=proxy)
     monkeypatch.setattr("schedq.worker.wake_listener._BLOCK_S", 0.5)
     proxy.lose_late_reply("BZPOPMIN")
     job = hold.enqueue()
@@ -216,7 +234,7 @@ def test_a_job_whose_lease_ended_before_the_reply_came_is_left_to_who_has_it_now
         starts.append(current_job().attempts)
         return len(starts)
 
-    start(crew, queue, promotes=False)
+    start(crew, queue, proxy=proxy, promotes=False)
     proxy.hold_late_reply("BZPOPMIN")
     job = count.enqueue()
     until(lambda: queue.get_job(job.id).status == "processing")
@@ -252,7 +270,7 @@ def test_a_job_claimed_for_a_worker_at_its_stop_is_pending_again(
 ) -> None:
     queue = through(proxy, make_queue)
     attempt = attempt_of(queue)
-    post = start(crew, queue)
+    post = start(crew, queue, proxy=proxy)
     proxy.hold_late_reply("BZPOPMIN")
     job = attempt.enqueue()
     until(lambda: queue.get_job(job.id).status == "processing")
