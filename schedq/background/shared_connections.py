@@ -59,6 +59,10 @@ class SharedConnections:
         """The settings of the queues for whose server the heartbeats of this one do what one is enough for."""
         return [each.settings for each in self.queues] if queue is self.queues[0] else []
 
+    async def until_answered(self, within_s: float) -> None:
+        """Wait until the requests in progress have their replies, for this long at most."""
+        await self._requests.until_answered(within_s)
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._due.aclose()
@@ -91,6 +95,10 @@ class SharedNodes(SharedConnections):
     def watched_by(self, queue: QueueBase) -> list[Settings]:
         """The settings of the queue, because others may be on another node."""
         return [queue.settings]
+
+    async def until_answered(self, within_s: float) -> None:
+        """As `SharedConnections.until_answered`."""
+        await self._nodes.until_answered(within_s)
 
     async def aclose(self) -> None:
         """Close the connections."""

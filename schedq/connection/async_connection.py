@@ -211,6 +211,11 @@ class AsyncConnection:
         transport.write_eof()
         asyncio.get_running_loop().call_later(within_s, close)
 
+    async def until_answered(self, within_s: float) -> None:
+        """Wait until the requests in progress have their replies, for this long at most."""
+        if self._asked:
+            await asyncio.wait([asked.future for asked in self._asked], timeout=within_s)
+
     async def aclose(self) -> None:
         """Close the connection and wait until its tasks and its transport have ended."""
         self.close()

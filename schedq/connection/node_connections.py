@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from redis import exceptions
@@ -193,6 +194,10 @@ class ClusterConnections:
             if self._nodes.get(node.endpoint.label) is node:
                 del self._nodes[node.endpoint.label]
             node.drop()
+
+    async def until_answered(self, within_s: float) -> None:
+        """Wait until the requests in progress have their replies, for this long at most."""
+        await asyncio.gather(*(node.until_answered(within_s) for node in self._nodes.values()))
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -30,6 +30,7 @@ from schedq.worker.wake_listener import WakeListener
 from schedq.worker.worker_context import Only, WorkerContext
 
 _DEREGISTER_S: Final = 1.0
+_ANSWERED_S: Final = 1.0
 
 
 class QueueWorker:
@@ -162,9 +163,13 @@ class ServedQueues:
         await asyncio.gather(*(each.background.aclose() for each in self.connections))
 
     async def aclose(self) -> None:
-        """Close the connections of the worker's loop, and wait a moment for the threads."""
+        """Close the connections of the worker's loop, and wait a moment for the threads.
+
+        Requests of the application may be in progress on them.
+        """
         for unshare in self._unshare:
             unshare()
+        await asyncio.gather(*(each.foreground.until_answered(_ANSWERED_S) for each in self.connections))
         await asyncio.gather(*(each.client.aclose() for each in self.queues))
         await asyncio.gather(*(each.foreground.aclose() for each in self.connections))
         deadline = monotonic() + 1

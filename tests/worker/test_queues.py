@@ -14,6 +14,7 @@ from schedq.observer import Observer
 from schedq.worker.worker import Worker
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.proxy import Proxy
 from tests.waiting import until
 from tests.worker.crew import Crew, Gate, asked, frozen
 
@@ -328,6 +329,34 @@ def test_what_handlers_await_is_sent_on_the_connection_that_their_queues_share(m
     assert asyncio.run(main()) == (1, of_the_test + 1)
     assert seen == [of_the_test]
     until(lambda: connections() == of_the_test)
+
+
+def test_requests_of_the_application_get_their_replies_when_a_worker_of_several_queues_stops(
+    proxy: Proxy, make_queue: MakeQueue
+) -> None:
+    queues = [make_queue(url=proxy.url, retry_for=0) for _ in range(2)]
+    for queue in queues:
+        queue.task(name="later")(lambda: None)
+
+    async def main() -> str:
+        worker = Worker([queue.queue for queue in queues])
+        work = asyncio.create_task(worker.run())
+        while not (worker._queue_workers and all(each.fetcher.is_idle for each in worker._queue_workers)):
+            await asyncio.sleep(0.01)
+        proxy.hold_reply("later")
+        request = asyncio.create_task(queues[0].queue.aio.enqueue({"task": "later"}, delay=60))
+        while not proxy.faults:
+            await asyncio.sleep(0.01)
+        worker.stop()
+        asyncio.get_running_loop().call_later(0.1, proxy.let_go)
+        await work
+        job_id = str(await request)
+        await queues[0].queue.aio.aclose()
+        return job_id
+
+    job_id = asyncio.run(main())
+
+    assert queues[0].places() == {"delayed": [job_id]}
 
 
 def test_a_busy_worker_of_many_queues_finds_a_job_of_an_earlier_one(make_queue: MakeQueue, crew: Crew) -> None:
