@@ -208,6 +208,7 @@ class AsyncConnection:
             if connection is self._connection:
                 self.close()
 
+        self._transport = None  # nothing can be sent any more
         transport.write_eof()
         asyncio.get_running_loop().call_later(within_s, close)
 
