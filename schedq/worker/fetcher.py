@@ -131,8 +131,8 @@ class Fetcher:
 
     @property
     def is_settled(self) -> bool:
-        """There are no attempts, no unsent settlements, and no claims in progress that may return jobs."""
-        return not (self.dispatcher.waiting or self._claims or self.later_claims or self.in_flight)
+        """There are no attempts, no unsent settlements, and no claims in progress, except behind a wait."""
+        return not (self.dispatcher.waiting or self._claims or self.in_flight)
 
     def mark_ready(self) -> None:
         """Note that the queue may contain jobs. The caller must notify the capacity afterwards."""

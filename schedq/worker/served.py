@@ -78,8 +78,10 @@ class QueueWorker:
 
     @property
     def is_settled(self) -> bool:
-        """There is nothing left to send, or the fetcher has ended and can't send it."""
-        return self.fetcher.is_settled or self.fetching is None or self.fetching.done()
+        """There is nothing left to send, and no job may come; or the fetcher has ended and can't send anything."""
+        # A claim behind a wait that was lost with its server has hardly got a job.
+        may_get_a_job = self.fetcher.later_claims > 0 and not self.availability.lost_for_s
+        return (self.fetcher.is_settled and not may_get_a_job) or self.fetching is None or self.fetching.done()
 
     def health(self) -> QueueHealth:
         """Return how the queue is being served."""

@@ -10,6 +10,7 @@ from schedq import Snooze, UsageError, current_job
 from schedq.worker import Worker
 from tests.conftest import MakeQueue
 from tests.doors import Handle
+from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Logs
 from tests.worker.crew import Crew, Gate, frozen
@@ -200,6 +201,21 @@ def test_jobs_claimed_after_the_stop_are_released(queue: Handle, crew: Crew) -> 
     assert queue.places() == {"pending": [job_id]}
     assert queue.fields(job_id)["released"] == "1"
     assert ran == []
+
+
+def test_an_idle_worker_stops_without_waiting_for_a_server_that_is_gone(
+    make_queue: MakeQueue, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedq.worker.worker._GOODBYE_S", 300)
+    with Server() as server:
+        queue = make_queue(at=server)
+        queue.task(name="ok")(lambda: "ok")
+        post = crew.start(queue)
+        until(lambda: post.do(lambda: post.queue_worker.fetcher.later_claims))
+        server.kill()
+        until(lambda: post.queue_worker.health().lost_for_s)
+        post.stop()
+        post.join()
 
 
 def test_a_worker_that_is_stopped_while_it_starts_leaves_nothing_open(queue: Handle, crew: Crew) -> None:
