@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from schedq.errors import UsageError
@@ -13,7 +14,8 @@ from schedq.model.times import monotonic
 ORDERS: Final = ("strict", "weighted")
 MOST_WEIGHT: Final = 1000
 _LOOK_S: Final = 0.05
-_MOST_CHECKED: Final = 10
+_MOST_CLAIMING: Final = 10
+"""If more idle queues than this may have jobs, their wake markers are looked for with one command."""
 Turn = tuple[int, int] | None
 """The queue that may claim next, and the number of slots that it may hold."""
 
@@ -152,15 +154,15 @@ class Capacity:
         size: the number of slots.
         lent: more slots, in place of those that stuck threads hold.
         on_used_up: called when no more jobs may be started and the last one has ended.
-        on_look: called with queues of which those with wake markers should be marked as ready.
+        on_check: called with queues of which those with wake markers should be marked as ready, and with what to call
+            then.
     """
 
     def __init__(self, size: int, order: Order, max_jobs: int | None = None) -> None:
         self.size = size
         self.lent = 0
         self.on_used_up: Callable[[], object] = lambda: None
-        self.on_look: Callable[[Sequence[Consumer]], object] = lambda _: None
-        self._looked_at = -math.inf
+        self.on_check: Callable[[Sequence[Consumer], Callable[[], None]], object] = lambda _, then: then()
         self._unheld = size
         self._startable = math.inf if max_jobs is None else max_jobs
         self._order = order
@@ -257,18 +259,15 @@ class Capacity:
         if suspect:  # claims of any queue may have left suspects behind
             for each in self._consumers:
                 each.mark_ready()
-        if len(self._consumers) > 1:
-            self._check([self._consumers[queue] for queue in self._order.to_check(self._ready())])
-        self._give_back(self._numbers[consumer], 1, suspect=suspect)
-
-    def _check(self, idle: Sequence[Consumer]) -> None:
-        """Have idle queues claim or, if these would be many claims, look which of them have wake markers."""
-        if len(idle) <= _MOST_CHECKED:
-            for consumer in idle:
-                consumer.mark_ready()
-        elif monotonic() - self._looked_at >= _LOOK_S:
-            self._looked_at = monotonic()
-            self.on_look(idle)
+        number = self._numbers[consumer]
+        idle = self._order.to_check(self._ready()) if len(self._consumers) > 1 else ()
+        if len(idle) > _MOST_CLAIMING:
+            then = partial(self._give_back, number, 1, suspect=suspect)
+            self.on_check([self._consumers[queue] for queue in idle], then)
+            return
+        for queue in idle:
+            self._consumers[queue].mark_ready()
+        self._give_back(number, 1, suspect=suspect)
 
     def pass_turn(self) -> None:
         """Let another queue claim, because the one whose turn it was has no more jobs."""

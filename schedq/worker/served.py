@@ -25,6 +25,7 @@ from schedq.worker.capacity import Capacity
 from schedq.worker.cluster_renewal import renewals
 from schedq.worker.fetcher import Fetcher
 from schedq.worker.heartbeat import Heartbeat
+from schedq.worker.marker_check import MarkerCheck
 from schedq.worker.renewal import Held, Renewal
 from schedq.worker.wake_listener import WakeListener
 from schedq.worker.worker_context import Only, WorkerContext
@@ -179,23 +180,20 @@ class ServedQueues:
             await asyncio.sleep(0.005)
 
 
-def wake_listeners(queue_workers: Sequence[QueueWorker], capacity: Capacity) -> list[WakeListener]:
-    """Return what waits for the wake markers of these queues, with as few connections as possible."""
+def marker_duties(queue_workers: Sequence[QueueWorker], capacity: Capacity) -> list[Coroutine[Any, Any, None]]:
+    """Return the coroutines that wait and look for the wake markers of these queues, with few requests."""
     by_queue = {each.queue: each for each in queue_workers}
-    listeners = []
+    duties: list[Coroutine[Any, Any, None]] = []
+    places: list[Mapping[str, Fetcher]] = []
     for queues in _of_one_command([*by_queue]):
         here = [by_queue[queue] for queue in queues]
         fetchers = {key: each.fetcher for each in here for key in each.fetcher.wake_keys}
         is_only = len(queue_workers) == 1
-        listeners.append(WakeListener(queues[0], here[0].availability, capacity, fetchers, is_only=is_only))
-
-    def look_for_markers(idle: Sequence[object]) -> None:
-        wanted = frozenset(idle)
-        for listener in listeners:
-            listener.look_for_markers(wanted)
-
-    capacity.on_look = look_for_markers
-    return listeners
+        duties.append(WakeListener(queues[0], here[0].availability, capacity, fetchers, is_only=is_only).run())
+        places.append(fetchers)
+    check = MarkerCheck(places)
+    capacity.on_check = check.ask
+    return [*duties, check.run()]
 
 
 def _of_one_command(queues: Sequence[QueueBase]) -> Iterator[Sequence[QueueBase]]:

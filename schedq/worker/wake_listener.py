@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from schedq.errors import SchedqError
 from schedq.model.ids import new_request
 from schedq.model.times import monotonic
 from schedq.queue.queue import QueueBase
-from schedq.transitions import Argument, Operation
+from schedq.transitions import Argument
 from schedq.transitions.claim import Claim
 from schedq.worker.capacity import Capacity
 from schedq.worker.fetcher import BEHIND, CLOSED, IDLE, Fetcher
@@ -59,7 +59,6 @@ class WakeListener:
         self._recovering: set[asyncio.Task[None]] = set()
         self._wait_s = _FIRST_WAIT_S
         self._changed = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
         capacity.listen(self._on_change)
 
     async def run(self) -> None:
@@ -73,7 +72,7 @@ class WakeListener:
                 else:
                     await self._block()
         finally:
-            await cancelled(*self._recovering, *([self._looking] if self._looking else []))
+            await cancelled(*self._recovering)
             self._availability.forget(self)
             await self._connection.aclose()
 
@@ -190,21 +189,6 @@ class WakeListener:
             await claim.recover()
         claim.end()
 
-    def look_for_markers(self, wanted: Collection[object]) -> None:
-        """Check, in the background, which of these fetchers' queues have wake markers."""
-        keys = [key for key, fetcher in self._fetchers.items() if fetcher in wanted]
-        if keys and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.create_task(self._look_for_markers(keys))
-
-    async def _look_for_markers(self, keys: Sequence[str]) -> None:
-        client = self._fetchers[keys[0]].client
-        with suppress(SchedqError):
-            if not await client.ask(_existing(*keys)):
-                return
-            for key, found in zip(keys, await client.execute([_existing(key) for key in keys]), strict=True):
-                if found:
-                    self._fetchers[key].look()
-
     def _look_everywhere(self) -> None:
         """Check every queue once, because a wake marker may have been lost with the connection."""
         for fetcher in dict.fromkeys(self._fetchers.values()):
@@ -280,7 +264,3 @@ def _may_claim_later(queue: QueueBase, fetcher: Fetcher) -> bool:
     """
     most = [queue.settings.max_attempts, *(each.max_attempts for each in queue.registry.options.values())]
     return fetcher.siblings is None and 1 not in most
-
-
-def _existing(*keys: str) -> Operation[int]:
-    return Operation("look", None, (), ("EXISTS", *keys), int)

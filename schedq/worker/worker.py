@@ -28,7 +28,7 @@ from schedq.worker.capacity import Capacity, make_order
 from schedq.worker.heartbeat import version, worker_id
 from schedq.worker.isolated_call import run_isolated
 from schedq.worker.isolation_options import Isolation
-from schedq.worker.served import ServedQueues, wake_listeners
+from schedq.worker.served import ServedQueues, marker_duties
 from schedq.worker.siblings import Siblings
 from schedq.worker.stacks import Watchdog
 from schedq.worker.stuck import StuckSlot, StuckSlots
@@ -322,7 +322,7 @@ class Worker(WorkerAliases):
 
     def _loop_duties(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run on the worker's loop, besides the fetchers."""
-        work = [listener.run() for listener in wake_listeners(self._queue_workers, self.capacity)]
+        work = marker_duties(self._queue_workers, self.capacity)
         if self._is_burst:
             work.append(stop_when_done(self.id, self._queue_workers, self.stop))
         if self._max_time is not None:

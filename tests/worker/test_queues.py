@@ -11,12 +11,14 @@ import pytest
 
 from schedq import Fixed
 from schedq.observer import Observer
+from schedq.worker import marker_check
 from schedq.worker.worker import Worker
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.proxy import Proxy
+from tests.servers import Server
 from tests.waiting import until
-from tests.worker.crew import Crew, Gate, asked, frozen
+from tests.worker.crew import Crew, Gate, asked, broken_laws, frozen
 
 
 def until_blocked(queue: Handle, workers: int = 1) -> None:
@@ -359,27 +361,49 @@ def test_requests_of_the_application_get_their_replies_when_a_worker_of_several_
     assert queues[0].places() == {"delayed": [job_id]}
 
 
-def test_a_busy_worker_of_many_queues_finds_a_job_of_an_earlier_one(make_queue: MakeQueue, crew: Crew) -> None:
+def test_a_busy_worker_of_many_queues_runs_a_job_of_an_earlier_one_next(make_queue: MakeQueue, crew: Crew) -> None:
     ran: list[str] = []
     queues = [make_queue(f"tenant{number}") for number in range(15)]
     first, last = queues[3], queues[-1]
+
+    @first.task(name="note")
+    async def urgent() -> None:
+        ran.append("first")
+
+    @last.task(name="note")
+    async def note(number: int) -> None:
+        ran.append("last")
+        if number % 10 == 0:
+            await first.queue.aio.enqueue({"task": "note"})
+        await asyncio.sleep(2 * marker_check._REST_S)
+
     for queue in queues:
-
-        @queue.task(name="note")
-        async def note(name: str) -> None:
-            if len(ran) == 20:
-                first.enqueue({"task": "note", "args": ["first"]}, job_id="urgent")
-            ran.append(name)
-            await asyncio.sleep(0.005)
-
-    last.enqueue_many([{"task": "note", "args": ["last"]} for _ in range(100)])
-    crew.start(*queues, concurrency=1)
-
+        if queue not in (first, last):
+            queue.task(name="note")(lambda: None)
+    last.enqueue_many([{"task": "note", "args": [number]} for number in range(100)])
     with first.server.requests() as requests:
-        until(lambda: len(ran) == 101)
+        crew.start(*queues, concurrency=1, promotes=False)
+        until(lambda: len(ran) == 110)
 
-    assert 20 < ran.index("first") < 90
+    assert ran == (["last", "first"] + ["last"] * 9) * 10
     assert len(asked(requests, queues[5], "claim")) < 10, "a queue without jobs is not asked after each job"
+
+
+def test_a_server_that_is_frozen_keeps_no_slots_of_a_worker_of_many_queues(make_queue: MakeQueue, crew: Crew) -> None:
+    ran: list[int] = []
+    with Server() as other:
+        queues = [*(make_queue(at=other) for _ in range(12)), make_queue()]
+        last = queues[-1]
+        for queue in queues:
+            queue.task(name="note")(ran.append)
+        post = crew.start(*queues, concurrency=1)
+        until(lambda: all(each.fetcher.is_idle for each in post.worker._queue_workers))
+
+        with frozen(other):
+            last.enqueue_many([{"task": "note", "args": [number]} for number in range(50)])
+            until(lambda: len(ran) == 50)
+        post.end()
+        assert not any(map(broken_laws, queues[:-1]))
 
 
 def test_a_backlog_is_claimed_in_large_portions(queue: Handle, crew: Crew):
