@@ -29,6 +29,8 @@ _UNUSED_S: Final = 60.0
 """Seconds for which nothing may have needed the promoter of a queue before it rests."""
 _FIRST_NEWS_S: Final = 1.0
 """Seconds to wait for the reply to a worker's first heartbeat."""
+_LONG_WAIT_S: Final = 3.0
+"""A standby that is to wait longer waits because the leader rests. It listens meanwhile, in case the leader leaves."""
 _UNHEARD_S: Final = 30.0
 """Seconds, as long as three heartbeats, without a reply to one after which a reserve checks the queue by itself."""
 _CLAIM_S: Final = 0.05
@@ -43,6 +45,7 @@ class Promoter:
     The leader holds the queue's promoter lease. It sleeps until the earliest due time, is notified of earlier ones on
     the `due` channel, and checks the queue at least once a second. The first standby checks at about the time when the
     leader's lease may have ended, the second often enough to replace the first, and all others together once in 10 s.
+    While the leader rests, the two standbys learn on the same channel that it leaves.
 
     Args:
         settings: used instead of the queue's settings.
@@ -82,7 +85,7 @@ class Promoter:
         self._scheduler = Scheduler(self._settings, client)
         self._advancer = Advancer(self._settings, client, queue.connections)
         self._due: Subscriber = due or PubSub(queue.address, queue.settings, "-due")
-        self._losses = client.availability.losses
+        self._losses: int | None = None  # the number of outages at the last subscription; None if it does not listen
         self._woken = asyncio.Event()
         self._hears = hears
         self._heard: Part | None = None
@@ -112,8 +115,9 @@ class Promoter:
             await run_forever(f"queue {self._settings.name}: promoter", self._turn)
         finally:
             self._silence()
+            self.is_leader = False
             await self._advancer.aclose()
-            await self._stand_by()
+            await self._stop_listening()
 
     def use(self, settings: Settings) -> None:
         """Use other settings from now on."""
@@ -141,15 +145,12 @@ class Promoter:
         self.has_looked.set()
         self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
         self._reclaimer.notice(promotion.now_ms, asked_at, asked_at - self._due_at)
+        is_new, self.is_leader = promotion.is_leader and not self.is_leader, promotion.is_leader
         self.part = promotion.part
         if not promotion.is_leader:
-            await self._stand_by()
-            if self._hears and self.part is Part.RESERVE:
-                await self._wait_to_be_called(promotion.wait_ms / 1000)
-                return 0.0
-            return promotion.wait_ms / 1000
-        if not self.is_leader or self._losses != self._client.availability.losses:
-            await self._take_over()
+            return await self._stand_by(promotion.wait_ms / 1000)
+        if is_new or not self._is_listening:
+            await self._listen()
             return _LONGEST_SLEEP_S  # the subscription's confirmation ends this sleep
         if promotion.wait_ms:
             self._reclaimer.put_off(_UNUSED_S)
@@ -211,23 +212,42 @@ class Promoter:
         found: promote.Promotion = unwrap(promotion)
         return found
 
-    async def _take_over(self) -> None:
-        """Subscribe to `due`, after an outage on a new connection: the old one may be broken without noticing it."""
-        await self._stand_by()
+    async def _stand_by(self, wait_s: float) -> float:
+        """Prepare to look again after `wait_s`; return how many seconds to sleep until then."""
+        if self.part is Part.RESERVE or wait_s < _LONG_WAIT_S:
+            await self._stop_listening()
+        elif not self._is_listening:
+            await self._listen()
+        if self._hears and self.part is Part.RESERVE:
+            await self._wait_to_be_called(wait_s)
+            return 0.0
+        return wait_s
+
+    @property
+    def _is_listening(self) -> bool:
+        """Whether it is subscribed to `due`, and no outage may have broken the connection without anyone noticing."""
+        return self._losses == self._client.availability.losses
+
+    async def _listen(self) -> None:
+        """Subscribe to `due`, after an outage on a new connection."""
+        await self._stop_listening()
         self._losses = self._client.availability.losses
-        self.is_leader = True
         self._due.renew(self._losses)
         await self._due.subscribe(self._settings.keys.due, self._hear)
 
-    async def _stand_by(self) -> None:
-        if self.is_leader:
-            self.is_leader = False
+    async def _stop_listening(self) -> None:
+        if self._losses is not None:
+            self._losses = None
             await self._due.unsubscribe(self._settings.keys.due, self._hear)
             if not self._due.is_used:
                 await self._due.aclose()
 
     def _hear(self, message: str) -> None:
-        """Handle a new earliest due time, or the end of jobs in another queue, or '' after (re)subscribing."""
+        """Handle a new earliest due time, the end of jobs in another queue, a vacancy, or '' after (re)subscribing."""
+        if not self.is_leader:
+            if message in ("", promote.VACANT):
+                self._woken.set()
+            return
         word, _, name = message.partition(" ")
         if word == ENDED_ELSEWHERE:
             self._advancer.hear(name)

@@ -17,6 +17,9 @@ PROMOTER_LEASE_MS: Final = 1500
 MOST_PROMOTED: Final = 250
 """The most jobs that one script promotes; it blocks all other clients for about 7 µs a job."""
 
+VACANT: Final = "vacant"
+"""On the channel `due`: the leader has left; see deregister.lua."""
+
 
 class Part(IntEnum):
     """A process's part in promoting a queue, the best first. `NONE`: there is no vacant part."""

@@ -12,7 +12,7 @@ import pytest
 from schedq import NewJob, Rate
 from schedq.background.promoter import Promoter
 from schedq.background.reconnecting_client import Availability, ReconnectingClient
-from schedq.transitions import Operation, promote
+from schedq.transitions import Operation, heartbeat, promote
 from tests.conftest import MakeQueue
 from tests.doors import Handle
 from tests.waiting import until
@@ -164,6 +164,7 @@ def test_only_one_of_several_promoters_promotes(
     queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("schedq.transitions.promote.PROMOTER_LEASE_MS", 60_000)  # it outlasts pauses of the machine
+    monkeypatch.setattr("schedq.background.promoter._LONG_WAIT_S", 120)  # although no promoter rests
     posts = [crew.start(queue) for _ in range(3)]
     until(lambda: any(holds(queue, post) for post in posts))
     first = [holds(queue, post) for post in posts]
@@ -209,7 +210,10 @@ def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("long_leases")
-def test_a_leader_that_lost_its_lease_stands_by(queue: Handle, crew: Crew, times: list[float]) -> None:
+def test_a_leader_that_lost_its_lease_stands_by(
+    queue: Handle, crew: Crew, times: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedq.background.promoter._LONG_WAIT_S", 120)
     post = crew.start(queue)
     until(lambda: holds(queue, post))
     promoter: Any = post.queue_worker.promoter
@@ -351,3 +355,33 @@ def test_a_worker_that_dies_with_the_marker_is_noticed_within_a_second_although_
     asyncio.run(asyncio.wait_for(resting.run(take_the_marker), 60))
 
     assert resting.late_s[0] < 5
+
+
+def test_when_a_promoter_that_rests_leaves_the_next_one_takes_over_at_once(
+    queue: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedq.background.promoter._UNUSED_S", 0.1)
+
+    def left_s() -> float:
+        """For how long the promoter lease is valid."""
+        return float(queue.redis.pttl(queue.keys.promoter)) / 1000
+
+    async def main() -> None:
+        links = [ReconnectingClient(queue.queue, Availability("here")) for _ in range(3)]
+        promoters = {Promoter(queue.queue, link, rest_s=50): link for link in links}
+        tasks = {}
+        for promoter in promoters:
+            tasks[promoter] = asyncio.create_task(promoter.run())
+            await promoter.has_looked.wait()
+        while promoters:
+            await asyncio.to_thread(until, lambda: left_s() > 20 and listening(queue) == len(promoters))
+            (leader,) = (promoter for promoter in promoters if promoter.is_leader)
+            link = promoters.pop(leader)
+            tasks[leader].cancel()
+            await asyncio.gather(tasks[leader], return_exceptions=True)
+            rest_s = left_s()
+            await link.ask(heartbeat.leave(queue.settings, leader.id, leader.id))
+            await asyncio.to_thread(until, lambda: not promoters or any(it.is_leader for it in promoters), rest_s - 10)
+            await link.aclose()
+
+    asyncio.run(asyncio.wait_for(main(), 120))
