@@ -11,6 +11,7 @@ from schedq.background.advancer import Advancer
 from schedq.background.observers import NO_OBSERVERS, Observers
 from schedq.background.reclaimer import Reclaimer
 from schedq.background.reconnecting_client import LogThrottle, ReconnectingClient, run_forever
+from schedq.background.redis_clock import RedisClock
 from schedq.background.scheduler import Scheduler
 from schedq.connection.pubsub import PubSub, Subscriber
 from schedq.errors import SchedqError
@@ -91,8 +92,7 @@ class Promoter:
         self._heard: Part | None = None
         self._heard_at = monotonic()
         self._is_called = False
-        self._seen_ms = 0
-        self._seen_at = 0.0
+        self._clock = RedisClock()
         self._due_at = monotonic()
         self._wakes_at_ms: int | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -143,7 +143,7 @@ class Promoter:
         asked_at = monotonic()
         promotion = await self._look()
         self.has_looked.set()
-        self._seen_ms, self._seen_at = promotion.now_ms, monotonic()
+        self._clock.notice(promotion.now_ms + promotion.micros / 1000, asked_at)
         self._reclaimer.notice(promotion.now_ms, asked_at, asked_at - self._due_at)
         is_new, self.is_leader = promotion.is_leader and not self.is_leader, promotion.is_leader
         self.part = promotion.part
@@ -265,8 +265,7 @@ class Promoter:
             return
         self._silence()
         self._wakes_at_ms = instant_ms
-        # Measured by the monotonic clock, because the wall clock may jump during the sleep.
-        wait = (instant_ms - self._seen_ms) / 1000 - (monotonic() - self._seen_at)
+        wait = self._clock.seconds_until(instant_ms)
         if wait <= self._longest_s:
             self._alarm = asyncio.get_running_loop().call_later(max(0.0, wait), self._woken.set)
 

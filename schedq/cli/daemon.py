@@ -56,19 +56,25 @@ def handle_signals() -> None:
         signal.signal(number, _ignore_signal if is_child else _exit_on_signal)
 
 
-def run(work: Coroutine[Any, Any, bytes | None]) -> None:
+def run(
+    work: Coroutine[Any, Any, bytes | None], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> None:
     """Run the work, which handles signals itself, until it ends; a fatal error is logged and exits with code 1.
 
     The work may return its last word to the parent of `--processes`.
 
     A child of `--processes` reports the error to its parent instead, which logs it once for all children.
+
+    Args:
+        work: as above.
+        loop_factory: makes the event loop; by default it is uvloop's if that is installed.
     """
     _tune_garbage_collector()
     if _early_signals:
         work.close()
         sys.exit(0)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory or _loop_factory()) as runner:
             _run_until_complete(runner.get_loop(), _run_to_end(work))
     except SchedqError:
         sys.exit(1)  # it is already logged

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from schedq.background import precise_loop
 from schedq.cli import daemon
 from schedq.cli.extensions import load_middleware, load_observer
 from schedq.cli.params import MEMORY, QUEUE_NAME, UNDER_DEV, app_dir_option, import_option, option_group, redis_option
@@ -376,4 +377,4 @@ def promoter(names: tuple[str, ...], queue_names: tuple[str, ...], redis_url: st
         for queue in queues:
             with open_queue(queue.name, redis_url) as looked_at:
                 warn_if_new(looked_at, redis_url, log.warning)
-    daemon.run(run_promoters(queues))
+    daemon.run(run_promoters(queues), precise_loop.new_event_loop)

@@ -21,7 +21,7 @@ ARGV  prefix, jobs, clock, due_channel
 Returns  {HELD | STANDBY, now, jobs moved, 1 if more are due, else 0, next due instant or '', earliest end of a lease or
          '', claims without a lease, live workers, next slot of a schedule or '', the id for which an idle worker was
          woken, or '', the caller's part (1 holder, 2 first standby, 3 second, 4 reserve), ms until a standby looks again
-         or for which the holder rests, the next instant at which a group needs attention, or ''}
+         or for which the holder rests, the next instant at which a group needs attention, or '', the µs of `now`}
 ]]
 local MOST_ROUSED = 100
 --@include clock
@@ -83,7 +83,7 @@ if promoter_id ~= '' then
   local left = type(holder) == 'string' and redis.call('PTTL', promoter) or 0
   if type(holder) == 'string' and holder ~= promoter_id and left >= 0 and left <= lease_ms + MOST_REST_MS then
     local place, wait = stand_by(promoter_id, left)
-    return {'STANDBY', now, 0, 0, '', '', 0, alive, '', '', place, wait, ''}
+    return {'STANDBY', now, 0, 0, '', '', 0, alive, '', '', place, wait, '', 0}
   end
   allow_when_full(leases)
   redis.call('SET', promoter, promoter_id, 'PX', lease_ms)
@@ -171,4 +171,6 @@ if rest_ms and is_unused and moved == 0 then
     redis.call('PEXPIRE', promoter, rest + lease_ms)
   end
 end
-return {word, now, moved, (due == limit or has_roused) and 1 or 0, first, first_end, unleased, alive, slot, woken_for, 1, rest, group_at}
+local micros = redis_time and redis_time[2] % 1000 or 0
+return {word, now, moved, (due == limit or has_roused) and 1 or 0, first, first_end, unleased, alive, slot, woken_for, 1, rest, group_at,
+  micros}

@@ -49,6 +49,7 @@ class Promotion:
         part: the caller's part.
         wait_ms: the time until a standby looks again; for the leader, for how long it may rest.
         next_group_ms: when a group needs attention next, or None.
+        micros: the microseconds since `now_ms`, for the leader.
     """
 
     is_leader: bool
@@ -64,6 +65,7 @@ class Promotion:
     part: Part = Part.LEADER
     wait_ms: int = 0
     next_group_ms: int | None = None
+    micros: int = 0
 
 
 def promote(queue: Settings, limit: int, holder: str = "", *, rest_ms: int | None = None) -> Operation[Promotion]:
@@ -94,7 +96,7 @@ def promote_due(queue: Settings, limit: int) -> RoundTrips[int]:
 
 
 def _read_promotion(reply: list[Any]) -> Promotion:
-    role, now, moved, more, due, end, unleased, workers, slot, woken, part, wait, group = reply
+    role, now, moved, more, due, end, unleased, workers, slot, woken, part, wait, group, micros = reply
     return Promotion(
         role == "HELD",
         int(now),
@@ -109,6 +111,7 @@ def _read_promotion(reply: list[Any]) -> Promotion:
         Part(part),
         int(wait),
         score_ms(group) if group else None,
+        int(micros),
     )
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from schedq.background import precise_loop
 from schedq.model.outcome import described
 from schedq.model.times import monotonic
 
@@ -252,7 +253,8 @@ class LoopThread:
         await asyncio.gather(*others, return_exceptions=True)
 
     def _run(self) -> None:
-        with asyncio.Runner(debug=self._owner.get_debug()) as runner:
+        # Precise, because the promoter runs here.
+        with asyncio.Runner(debug=self._owner.get_debug(), loop_factory=precise_loop.new_event_loop) as runner:
             self._loop = runner.get_loop()
             self._loop.set_exception_handler(self._complain)
             runner.run(self._until_closed())

@@ -328,5 +328,5 @@ def test_scripts_are_sent_without_comments(name: str):
 def test_a_comment_is_distinguished_from_text_that_looks_like_one():
     made = scripts.script("one", "--[[ what\nit is ]]\nlocal a = 1 -- why\n--@include clock\n  return a\n")
 
-    assert made.source.startswith("local a = 1\nlocal function read_clock")
+    assert made.source.startswith("local a = 1\nlocal redis_time\n")
     assert made.source.endswith("\nreturn a")

@@ -212,6 +212,15 @@ def test_one_process_at_a_time_is_the_promoter(make_queue: MakeQueue, clock: Clo
     assert queue.places() == {"delayed": [job_id], "processing": [running]}
 
 
+def test_a_promoter_learns_the_time_to_the_microsecond(queue: Handle):
+    before = queue.redis.time()
+    found = queue._ask(promote.promote(queue.settings, 200, "a"))
+    after = queue.redis.time()
+
+    assert 0 <= found.micros < 1000
+    assert before <= divmod(found.now_ms * 1000 + found.micros, 1_000_000) <= after
+
+
 def test_a_standby_promoter_moves_nothing(make_queue: MakeQueue, clock: Clock):
     queue = make_queue(clock=clock)
     job_id = queue.enqueue(1, delay=1)
