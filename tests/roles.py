@@ -90,6 +90,7 @@ EXEMPT: Final[dict[str, dict[str, str]]] = {
     "worker": {
         "tests/worker/test_faults.py::test_a_lost_reply_costs_no_job_an_attempt": _NO_USER,
         "tests/worker/test_later_claims.py::test_a_job_whose_claim_lost_its_reply_starts": _NO_USER,
+        "tests/worker/test_queues.py::test_requests_of_the_application_get_their_replies": _NO_USER,
         "tests/worker/test_later_claims.py::test_a_job_claimed_on_a_connection_that_only": _NO_USER,
         "tests/worker/test_later_claims.py::test_a_running_job_is_not_started_again": _NO_USER,
         "tests/worker/test_later_claims.py::test_a_job_whose_lease_ended_before_the_reply": _NO_USER,

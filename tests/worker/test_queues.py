@@ -345,6 +345,7 @@ def test_requests_of_the_application_get_their_replies_when_a_worker_of_several_
         work = asyncio.create_task(worker.run())
         while not (worker._queue_workers and all(each.fetcher.is_idle for each in worker._queue_workers)):
             await asyncio.sleep(0.01)
+            assert not work.done()
         proxy.hold_reply("later")
         request = asyncio.create_task(queues[0].queue.aio.enqueue({"task": "later"}, delay=60))
         while not proxy.faults:
