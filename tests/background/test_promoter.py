@@ -375,7 +375,8 @@ def test_when_a_promoter_that_rests_leaves_the_next_one_takes_over_at_once(
             await promoter.has_looked.wait()
         while promoters:
             await asyncio.to_thread(until, lambda: left_s() > 20 and listening(queue) == len(promoters))
-            (leader,) = (promoter for promoter in promoters if promoter.is_leader)
+            holder = queue.redis.get(queue.keys.promoter)
+            (leader,) = (promoter for promoter in promoters if promoter.id == holder)
             link = promoters.pop(leader)
             tasks[leader].cancel()
             await asyncio.gather(tasks[leader], return_exceptions=True)
