@@ -217,6 +217,8 @@ def test_an_idle_worker_stops_without_waiting_for_a_server_that_is_gone(
         post.stop()
         post.join()
 
+    assert post.error is None
+
 
 def test_a_worker_that_is_stopped_while_it_starts_leaves_nothing_open(queue: Handle, crew: Crew) -> None:
     queue.task(name="ok")(lambda: "ok")
