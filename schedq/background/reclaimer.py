@@ -36,10 +36,10 @@ _RESUMED_S: Final = 1.0
 class Reclaimer:
     """Sweeps one queue when a lease has ended, when a claimed job has no lease, and every 10 s.
 
-    In some situations leases may have ended although their workers are alive: after the start of this process, after
-    an outage or a slow reply of Redis, after a jump of Redis's clock, and after a time in which no check would have
-    noticed a jump, as when a standby takes over. The reclaimer then rests for one renewal interval plus the longest
-    delay of a renewal, so that live workers renew first and only dead ones lose their jobs.
+    In some situations leases may have ended although their workers are alive: before the first check of this process,
+    after an outage or a slow reply of Redis, after a jump of Redis's clock, and after a time in which no check would
+    have noticed a jump, as when a standby takes over. The reclaimer then rests for one renewal interval plus the
+    longest delay of a renewal, so that live workers renew first and only dead ones lose their jobs.
 
     If this process was stopped for a while, others on its machine may have been stopped as well. They renew as soon as
     they continue, so this rest is shorter. A process that is stopped again and again, for example by C code that holds
@@ -86,7 +86,7 @@ class Reclaimer:
         last, self._last = self._last, (now_ms, asked_at, answered_at)
         gap_s = 0.0 if last is None else asked_at - last[2]
         was_unwatched = gap_s - max(0.0, late_s) > max(_UNWATCHED_S, _LATE * self.settings.renewal_s)
-        if was_unwatched or self._losses != self._client.availability.losses:
+        if last is None or was_unwatched or self._losses != self._client.availability.losses:
             self._losses = self._client.availability.losses
             self._rested_from = answered_at
         self._notice_own(late_s, gap_s, answered_at - asked_at, answered_at)

@@ -148,9 +148,28 @@ def test_a_job_that_fails_for_good_because_its_lease_ended_is_logged_as_an_error
     ]
 
 
+def test_a_process_that_checks_for_the_first_time_long_after_its_start_rests_as_well(
+    queue: Handle, ahead: Ahead
+) -> None:
+    # A reserve makes its first check when it is called. Redis's clock, which also ends the leader's lease, may have
+    # jumped just before.
+    async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        job_id = lost_job(queue)
+        ahead.by_s += 60
+        reclaimer.notice(ahead.now_ms, ahead.now())
+        wait = await reclaimer.look(ahead.seen())
+        assert queue.places() == {"processing": [job_id]}
+        ahead.rest(wait)
+        await reclaimer.look(ahead.seen())
+        assert queue.places() == {"pending": [job_id]}
+
+    step(queue, steps)
+
+
 @pytest.mark.parametrize("trouble", ["lost", "slow", "late", "unwatched", "clock ahead", "clock back"])
 def test_it_rests_again_after_a_disturbance(queue: Handle, logs: Logs, trouble: str, ahead: Ahead) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        reclaimer.notice(ahead.now_ms, ahead.now())
         ahead.rest(await reclaimer.look(ahead.seen()))
         reclaimer.notice(ahead.now_ms, ahead.now())
         job_id = lost_job(queue)
@@ -289,6 +308,7 @@ def test_a_standby_that_was_stopped_rests_once_it_is_the_leader(queue: Handle, m
 
 def test_it_does_not_rest_without_a_reason(queue: Handle, logs: Logs, ahead: Ahead) -> None:
     async def steps(reclaimer: Reclaimer, outage: Availability) -> None:
+        reclaimer.notice(ahead.now_ms, ahead.now())
         ahead.rest(await reclaimer.look(ahead.seen()))
         for _ in range(3):
             job_id = lost_job(queue)
