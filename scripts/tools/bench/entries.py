@@ -60,7 +60,7 @@ SCHEDQ: Final = Contestant(
     "schedq",
     "with_schedq",
     (*_REDIS, "croniter>=6", "click>=8.4", "msgspec>=0.19", "rich>=13.7", _UVLOOP),
-    "concurrency 200 for async handlers, 32 for plain ones (default 10 for both, and in the idle and crash rows); "
+    "concurrency 200 for async handlers, 128 for plain ones (default 10 for both, and in the idle and crash rows); "
     "results, totals, events, log and histories on, as by default",
     (ASYNC, PLAIN),
     30_000,

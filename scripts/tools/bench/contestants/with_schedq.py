@@ -11,7 +11,7 @@ import producing
 from schedq import Queue
 
 SHORT = {"visibility_ms": 5000} if os.environ.get("BENCH_SETTING") == "short" else {}
-CONCURRENCY = {"async": "200", "plain": "32"}
+CONCURRENCY = {"async": "200", "plain": "128"}
 
 queue = Queue("bench", redis=os.environ["BENCH_REDIS"], **SHORT)
 
