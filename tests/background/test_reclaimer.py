@@ -104,6 +104,15 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Ahead:
     return Ahead(monkeypatch)
 
 
+async def assert_rests_first(reclaimer: Reclaimer, queue: Handle, job_id: str, ahead: Ahead) -> None:
+    """It leaves the lost job until it has rested, and then takes it back."""
+    wait = await reclaimer.look(ahead.seen())
+    assert queue.places() == {"processing": [job_id]}
+    ahead.rest(wait)
+    await reclaimer.look(ahead.seen())
+    assert queue.places() == {"pending": [job_id]}
+
+
 def test_after_its_start_it_rests_until_live_workers_must_have_renewed(
     queue: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,11 +166,7 @@ def test_a_process_that_checks_for_the_first_time_long_after_its_start_rests_as_
         job_id = lost_job(queue)
         ahead.by_s += 60
         reclaimer.notice(ahead.now_ms, ahead.now())
-        wait = await reclaimer.look(ahead.seen())
-        assert queue.places() == {"processing": [job_id]}
-        ahead.rest(wait)
-        await reclaimer.look(ahead.seen())
-        assert queue.places() == {"pending": [job_id]}
+        await assert_rests_first(reclaimer, queue, job_id, ahead)
 
     step(queue, steps)
 
@@ -190,11 +195,7 @@ def test_it_rests_again_after_a_disturbance(queue: Handle, logs: Logs, trouble: 
             reclaimer.notice(ahead.now_ms, ahead.now())
         else:
             reclaimer.notice(ahead.now_ms + (3_600_000 if trouble == "clock ahead" else -3_600_000), ahead.now())
-        wait = await reclaimer.look(ahead.seen())
-        assert queue.places() == {"processing": [job_id]}
-        ahead.rest(wait)
-        await reclaimer.look(ahead.seen())
-        assert queue.places() == {"pending": [job_id]}
+        await assert_rests_first(reclaimer, queue, job_id, ahead)
 
     step(queue, steps)
 
